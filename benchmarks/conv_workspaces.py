@@ -24,8 +24,8 @@ import torch
 
 from benchmarks.on_device import comparing, measured_on, why_skipped
 from benchmarks.virtual_workspaces import BATCHES, PADDED
-from unstall.virtual.costs.answers import MeasuredCosts, costs_of
 from unstall.virtual.costs.measure import measure, resolve, signature_of, split
+from unstall.virtual.costs.measured_costs import MeasuredCosts, costs_of
 from unstall.virtual.costs.signature import Signature, TensorSpec
 from unstall.virtual.costs.suite import Case, TensorPool
 from unstall.virtual.costs.suite.convolution import FIRST_CHANNELS, Shape, backward, forward, sampled

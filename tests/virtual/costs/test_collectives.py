@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.collectives import PCIE, Links, Operation, chosen_way
 from unstall.virtual.costs.gpu_file import gpu_names
+from unstall.virtual.costs.measured_costs import costs_of
 
 HOPPER = (9, 0)
 SWITCH = Links("NVLink", 360.0, switch_adds=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.families.conv_kernels import copies, halves, sums, temporaries, transforms
 from unstall.virtual.costs.families.family import Measured
+from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "conv_workspaces_h100.json"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from unstall.virtual.costs.answers import MeasuredCosts
 from unstall.virtual.costs.gpu_file import gpu_named
+from unstall.virtual.costs.measured_costs import MeasuredCosts
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "embedding_bags_h100.json"

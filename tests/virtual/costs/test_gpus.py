@@ -12,9 +12,9 @@ import pytest
 
 from unstall.errors import UsageError
 from unstall.timeline.columns import CopyDirection, DeviceKind
-from unstall.virtual.costs.answers import MeasuredCosts, costs_of
 from unstall.virtual.costs.families import describe
 from unstall.virtual.costs.gpu_file import Gpu, decode, encode, gpu_named, gpu_names
+from unstall.virtual.costs.measured_costs import MeasuredCosts, costs_of
 from unstall.virtual.costs.origins import PARTS
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides, parse
 

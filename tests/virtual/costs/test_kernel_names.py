@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.gpu_file import gpu_named, gpu_names
 from unstall.virtual.costs.kernel_names import name_on, needed_capability
+from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.signature import parse
 
 _T4, _A100, _H200 = (7, 5), (8, 0), (9, 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from unstall.replay.program import WHOLE
-from unstall.virtual.costs.answers import costs_of
+from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.occupancy import size_of, tile_of
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides

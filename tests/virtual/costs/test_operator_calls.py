@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from unstall.virtual.costs.answers import costs_of
 from unstall.virtual.costs.gpu_file import gpu_named
+from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.model import HostCosts, Limits
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 from unstall.virtual.costs.signature import Signature, TensorSpec

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from unstall.timeline.columns import DeviceKind
-from unstall.virtual.costs.answers import MeasuredCosts
 from unstall.virtual.costs.gpu_file import gpu_named
+from unstall.virtual.costs.measured_costs import MeasuredCosts
 from unstall.virtual.costs.recurrent import recurrent
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 

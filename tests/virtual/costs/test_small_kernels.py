@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unstall.virtual.costs.answers import costs_of
+from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from virtual.simulate.runs import begin
 
-from unstall.virtual.costs.answers import costs_of
+from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.log import LogCode
 from unstall.virtual.simulation.collectives import Call, Collective, Group, Meeting
 

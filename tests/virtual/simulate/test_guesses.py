@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from profiles import examples
 from virtual.simulate.logs import Fixed, Log
 
-from unstall.virtual.costs.answers import MeasuredCosts, costs_of
 from unstall.virtual.costs.families import attention, convolutions, indexing, products, reductions, rows
+from unstall.virtual.costs.measured_costs import MeasuredCosts, costs_of
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides, plain
 from unstall.virtual.options import MachineOptions

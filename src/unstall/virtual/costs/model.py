@@ -1,4 +1,4 @@
-"""What the simulation asks of the costs of a GPU and its host. `answers.py` answers it from the
+"""What the simulation asks of the costs of a GPU and its host. `measured_costs.py` answers it from the
 files of GPUs in `gpus/`.
 """
 

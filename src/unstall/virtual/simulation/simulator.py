@@ -21,7 +21,7 @@ from unstall.line_digests import LineDigests
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import checked_settings_text
 from unstall.virtual.clock_log import ClockLog
-from unstall.virtual.costs.answers import costs_of
+from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.model import Costs, HostCosts, OperatorCost
 from unstall.virtual.faults.fault_log import FaultLog, of_error
 from unstall.virtual.faults.places import FailedAt, failures

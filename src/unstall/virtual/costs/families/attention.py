@@ -4,7 +4,7 @@ its mask.
 
 from __future__ import annotations
 
-from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work, item_bytes
 from unstall.virtual.costs.signature import Signature, nonzero
 
 _KINDS = ("efficient", "flash", "cudnn")
@@ -66,6 +66,11 @@ def zeroed(signature: Signature) -> tuple[int, ...]:
     return (4 * key.numel, 4 * value.numel) if key.sizes[1] < query.sizes[1] else ()
 
 
+def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) -> Found:
+    """Returns the kernels of a call with the memsets of buffers (see `zeroed`) before them."""
+    return found._replace(kernels=(*map(target.zeroing, zeroed(signature)), *found.kernels))
+
+
 def work(variant: str, dims: tuple[int, ...]) -> Work:
     """Returns the work of a call of attention.
 
@@ -102,5 +107,10 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
 
 
 FAMILY = Family(
-    "attention", (Axis("heads"), Axis("length"), Axis("others"), Axis("width", 1.5)), describe, work, blocks=blocks
+    "attention",
+    (Axis("heads"), Axis("length"), Axis("others"), Axis("width", 1.5)),
+    describe,
+    work,
+    blocks=blocks,
+    adapt=adapt,
 )

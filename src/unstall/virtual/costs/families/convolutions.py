@@ -12,7 +12,7 @@ from math import prod
 
 from unstall.timeline.columns import DeviceKind
 from unstall.virtual.costs.families.conv_kernels import algorithm, place, temporaries
-from unstall.virtual.costs.families.family import Axis, CallShape, Choice, Family, Work, item_bytes
+from unstall.virtual.costs.families.family import Axis, CallShape, Choice, Family, Found, Target, Work, item_bytes
 from unstall.virtual.costs.families.products import tiles
 from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
@@ -177,7 +177,7 @@ def adds_bias(variant: str, kernels: Sequence[str]) -> bool:
     return variant.split()[1].startswith("forward-bias") and "::elementwise_kernel" in kernels[-1]
 
 
-def lacks_bias_of(variant: str, measured: str) -> bool:
+def _lacks_bias_of(variant: str, measured: str) -> bool:
     """Returns whether the measured backward of a transposed convolution computes the gradient of a bias, and a
     predicted one does not.
 
@@ -189,35 +189,45 @@ def lacks_bias_of(variant: str, measured: str) -> bool:
     return transposed and with_bias(measured) and not with_bias(variant)
 
 
-def turns(variant: str) -> bool:
+def _turns(variant: str) -> bool:
     """Returns whether no tensor is channels last in the calls of a variant (see `CallShape`). For
     such calls, cuDNN transposes tensors before many of its kernels.
     """
     return "l" not in variant.split()[3]
 
 
-def without_turning(
-    kernels: tuple[Kernel, ...], temporaries: tuple[int, ...], variant: str, dims: tuple[int, ...]
-) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """Returns the kernels and the bytes of each temporary allocation of a call whose tensors are
-    channels last (NHWC), given those of the same call with NCHW tensors. Kernels that transpose
-    tensors are left out, and so is the memory for their results.
+def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) -> Found:
+    """Returns what a convolution launches and allocates: without the gradient of a bias and without
+    transposing tensors if only the measured convolution has that. Temporary memory has copies of
+    tensors, perhaps of another data type than was measured.
+    """
+    variant = shape.variants[0]
+    if _lacks_bias_of(variant, found.variant):
+        found = found._replace(kernels=_without_gradient_of_bias(found.kernels))
+    if _turns(found.variant) and not _turns(variant):
+        found = _without_turning(found, shape.dims)
+    ratio = item_bytes(variant) / item_bytes(found.variant)
+    return found._replace(temporaries=tuple(round(size * ratio) for size in found.temporaries))
+
+
+def _without_turning(found: Found, dims: tuple[int, ...]) -> Found:
+    """Returns what a call launches and allocates whose tensors are channels last (NHWC), given the
+    same call with NCHW tensors. Kernels that transpose tensors are left out, and so is the memory
+    for their results.
 
     Args:
-        kernels: The kernels of the call with NCHW tensors.
-        temporaries: The bytes of each of its temporary allocations.
-        variant: Its variant (see `CallShape`).
+        found: The call with NCHW tensors.
         dims: Its value on each axis of `FAMILY`.
     """
-    kept = tuple(kernel for kernel in kernels if not _TURNS.search(kernel.name))
-    if len(kept) == len(kernels):
-        return kernels, temporaries
-    parts = tensors(variant, dims)
-    left = (size - round(max(held for held in sums(parts) if held <= size)) for size in temporaries)
-    return kept, tuple(size for size in left if size > 0)
+    kept = tuple(kernel for kernel in found.kernels if not _TURNS.search(kernel.name))
+    if len(kept) == len(found.kernels):
+        return found
+    parts = tensors(found.variant, dims)
+    left = (size - round(max(held for held in sums(parts) if held <= size)) for size in found.temporaries)
+    return found._replace(kernels=kept, temporaries=tuple(size for size in left if size > 0))
 
 
-def without_gradient_of_bias(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+def _without_gradient_of_bias(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     """Returns the kernels of a backward without those that compute the gradient of the bias: the last one, and perhaps
     a memset before it.
     """
@@ -308,4 +318,6 @@ FAMILY = Family(
     temporaries,
     blocks,
     Choice(place, algorithm),
+    adapt,
+    frees_each=True,
 )

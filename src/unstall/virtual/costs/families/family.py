@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import ITEM_BYTES, Signature
 
 
@@ -69,6 +70,36 @@ class Measured(NamedTuple):
     sizes: tuple[int, ...]
 
 
+class Found(NamedTuple):
+    """What the measured call that is most like a call launches and allocates.
+
+    Attributes:
+        variant: Its variant.
+        is_measured: Whether it has the sizes of the call.
+        kernels: Its kernels, with the times that are predicted for the call.
+        temporaries: The bytes of each temporary allocation, as predicted for the call.
+    """
+
+    variant: str
+    is_measured: bool
+    kernels: tuple[Kernel, ...]
+    temporaries: tuple[int, ...]
+
+
+class Target(NamedTuple):
+    """The GPU of a predicted call.
+
+    Attributes:
+        multiprocessors: The number of its multiprocessors.
+        threads: The number of threads that fit on a multiprocessor.
+        zeroing: A function that returns the memset of a number of bytes.
+    """
+
+    multiprocessors: int
+    threads: int
+    zeroing: Callable[[int], Kernel]
+
+
 class Choice(NamedTuple):
     """How a library chooses kernels, as far as it is known.
 
@@ -102,6 +133,11 @@ class Family:
             unknown for all calls.
         choice: How a library chooses the kernels of a call. None: they are those of the measured
             call whose size is nearest.
+        adapt: A function of a call, its shape, what was found for it, and its GPU. It returns what was
+            found, changed by how the call differs from the measured one. None: nothing is changed.
+        least_ns: A function of a call's shape and the number of multiprocessors of its GPU that
+            returns how long the call takes at least. None: it is not known.
+        frees_each: Whether a call frees each temporary allocation before the next.
         axis_of_blocks: The index of the axis with which the number of thread blocks grows in
             proportion, if the efficiency of a call depends mostly on how many thread blocks a
             multiprocessor gets; else None.
@@ -114,6 +150,9 @@ class Family:
     temporaries: Callable[[str, tuple[int, ...], Measured, tuple[int, int]], tuple[float, ...] | None] | None = None
     blocks: Callable[[str, tuple[int, ...], str], int] | None = None
     choice: Choice | None = None
+    adapt: Callable[[Signature, CallShape, Found, Target], Found] | None = None
+    least_ns: Callable[[CallShape, int], float] | None = None
+    frees_each: bool = False
     axis_of_blocks: int | None = None
 
 

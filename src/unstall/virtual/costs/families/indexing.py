@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from math import prod
 
-from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work, item_bytes
 from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature
 
@@ -187,28 +187,26 @@ def of_blocks_ns(shape: CallShape, multiprocessors: int) -> float:
     return _BLOCK_NS * rows / multiprocessors if gathers else 0.0
 
 
-def trusted(signature: Signature) -> bool:
-    """Returns whether a call does not check its indices. That is so only for `_index_put_impl_`
-    with `unsafe`, which autograd calls.
+def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) -> Found:
+    """Returns what a call launches and allocates. `_index_put_impl_` with `unsafe`, which autograd
+    calls, does not check its indices. The gradient of bags sorts few pairs in one tile.
     """
-    return signature.name == "aten::_index_put_impl_" and signature.value(4, False) is True
+    if signature.name == "aten::_index_put_impl_" and signature.value(4, False) is True:
+        return _without_checks(found)
+    if signature.name == "aten::_embedding_bag_backward":
+        return found._replace(kernels=sorted_in_one_tile(found.kernels, shape.dims[0]))
+    return found
 
 
-def without_checks(
-    kernels: tuple[Kernel, ...], temporaries: tuple[int, ...]
-) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """Returns the kernels and the bytes of each temporary allocation of a call, without those of
-    the checks of its indices. A check has three kernels and two allocations: the kernels find the
-    extreme index, compare it, and assert the result.
-
-    Args:
-        kernels: The kernels of a call that checks its indices.
-        temporaries: The bytes of each of its temporary allocations.
+def _without_checks(found: Found) -> Found:
+    """Returns what a call launches and allocates without the checks of its indices. A check has
+    three kernels and two allocations: the kernels find the extreme index, compare it, and assert
+    the result.
     """
-    asserts = [at for at, kernel in enumerate(kernels) if "_assert_async" in kernel.name]
+    asserts = [at for at, kernel in enumerate(found.kernels) if "_assert_async" in kernel.name]
     left_out = {place for at in asserts for place in (at - 2, at - 1, at)}
-    kept = tuple(kernel for at, kernel in enumerate(kernels) if at not in left_out)
-    return kept, temporaries[2 * len(asserts) :]
+    kept = tuple(kernel for at, kernel in enumerate(found.kernels) if at not in left_out)
+    return found._replace(kernels=kept, temporaries=found.temporaries[2 * len(asserts) :])
 
 
 def sorted_in_one_tile(kernels: tuple[Kernel, ...], pairs: int) -> tuple[Kernel, ...]:
@@ -242,4 +240,11 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return Work(0.0, moved, -(-run // _THREADS) if name in _IMAGE_BY_IMAGE else math.inf)
 
 
-FAMILY = Family("indexing", (Axis("count"), Axis("run", 0.5), Axis("table", 0.5), Axis("out")), describe, work)
+FAMILY = Family(
+    "indexing",
+    (Axis("count"), Axis("run", 0.5), Axis("table", 0.5), Axis("out")),
+    describe,
+    work,
+    adapt=adapt,
+    least_ns=of_blocks_ns,
+)

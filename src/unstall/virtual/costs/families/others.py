@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
-from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work, item_bytes
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
 _ALONG: dict[str, int] = {
@@ -203,11 +203,13 @@ def _transform(kind: str, signature: Signature, result: TensorSpec) -> tuple[str
     return kind, length, max(whole.numel // max(length, 1), 1)
 
 
-def knows_its_size(signature: Signature) -> bool:
-    """Returns whether the program gives the size of the result. Without it, as in measured calls, torch copies the size
-    to the host.
+def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) -> Found:
+    """Returns the kernels of a call of `repeat_interleave` without the copy of the result's size to the host if the
+    program gives that size. In measured calls, it does not.
     """
-    return signature.name == "aten::repeat_interleave" and signature.value(1) is not None
+    if signature.name != "aten::repeat_interleave" or signature.value(1) is None:
+        return found
+    return found._replace(kernels=tuple(kernel for kernel in found.kernels if "DtoH" not in kernel.name))
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
@@ -225,4 +227,5 @@ FAMILY = Family(
     (Axis("elements"), Axis("results"), Axis("extent"), Axis("inner", 0.7)),
     describe,
     work,
+    adapt=adapt,
 )

@@ -7,7 +7,8 @@ from __future__ import annotations
 from itertools import groupby
 from math import prod
 
-from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work
+from unstall.timeline.columns import DeviceKind
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work
 from unstall.virtual.costs.signature import Signature
 
 NAMES = (
@@ -128,6 +129,20 @@ def across_blocks(signature: Signature, shape: CallShape, multiprocessors: int, 
     return (size if by_rows else size * width * together, 4 * blocks)
 
 
+def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) -> Found:
+    """Returns what a reduction launches and allocates. If several thread blocks share a result, it
+    begins with a memset of counters. The memset is added or removed if only one of the two
+    reductions, the predicted and the measured one, has it.
+    """
+    taken = across_blocks(signature, shape, target.multiprocessors, target.threads)
+    bare = tuple(kernel for kernel in found.kernels if kernel.kind is not DeviceKind.MEMSET)
+    if found.is_measured or taken is None or len(found.kernels) - len(bare) == bool(taken):
+        return found
+    if taken:
+        return found._replace(kernels=(target.zeroing(taken[-1]), *bare), temporaries=taken)
+    return found._replace(kernels=bare, temporaries=found.temporaries[:-2])
+
+
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
     """Returns the number of thread blocks of a kernel in which one block computes each result, as
     torch's `setReduceConfig` says.
@@ -195,4 +210,5 @@ FAMILY = Family(
     describe,
     work,
     blocks=blocks,
+    adapt=adapt,
 )

@@ -1,0 +1,291 @@
+"""Predicts the kernels and the temporary memory of a call from measured calls."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from unstall.replay.program import WHOLE
+from unstall.timeline.columns import DeviceKind
+from unstall.virtual.costs.families import CallShape, Family, convolutions, describe, elementwise
+from unstall.virtual.costs.families.family import Found, Target
+from unstall.virtual.costs.families.lists import launches, sizes_of
+from unstall.virtual.costs.gpu_file import Gpu
+from unstall.virtual.costs.kernel_names import in_float16, name_on
+from unstall.virtual.costs.measured_tables import MeasuredTables
+from unstall.virtual.costs.model import Kernel
+from unstall.virtual.costs.occupancy import MOST, threads_on, with_blocks
+from unstall.virtual.costs.roofline import HELD, Roofline, roofline_of
+from unstall.virtual.costs.signature import Signature
+from unstall.virtual.costs.tables import CostTable, Estimate
+
+_OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_solve|ormqr|geqrf|lu_)")
+"""Matches the operators of cuSOLVER and cuFFT. Their time does not follow from the bytes that they
+move.
+"""
+_LEAST = 10
+"""The share of the device, in thousandths, that a kernel uses at least."""
+_WHOLE_MULTIPROCESSORS = ("product", "convolution", "attention")
+"""The families of operators whose thread blocks are taken to fill a multiprocessor each if their
+size is unknown.
+"""
+_LAST_WITHOUT_TF32 = (7, 5)
+PieceCost: TypeAlias = tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]
+
+
+class Predictor:
+    """Predicts the kernels of a call, and the memory that it allocates, on one GPU.
+
+    Args:
+        gpu: The GPU.
+        measured: The GPU on which calls were measured. It may be the same.
+
+    Attributes:
+        roofline: The roofline of the GPU.
+        tables: The measured calls.
+    """
+
+    def __init__(self, gpu: Gpu, measured: Gpu) -> None:
+        self._gpu, self._measured = gpu, measured
+        self.roofline, self._measured_on = (
+            roofline_of(each.file.peaks, each.file.device.l2_bytes, each.file.device.multiprocessors)
+            for each in (gpu, measured)
+        )
+        self.tables = MeasuredTables(measured, self._measured_on)
+        device = gpu.file.device
+        self._target = Target(device.multiprocessors, threads_on(device.capability), self.zeroing)
+
+    def cost(self, signature: Signature, *, bare: bool = False) -> PieceCost:
+        """Returns the kernels and the temporary memory of a call that CUDA runs in one piece.
+
+        Args:
+            signature: The call.
+            bare: Whether to look only at measured calls without temporary memory.
+
+        Returns:
+            `(kernels, allocations)`. The call works in passes, and frees its temporary memory at
+            the end of each: the backward of a convolution has a pass for each gradient, for
+            example. `allocations` has a tuple for each pass, with the bytes of each allocation.
+
+        Raises:
+            NotImplementedError: No call like it was measured, and it is not element-wise, or belongs to cuSOLVER or
+                cuFFT.
+        """
+        name = signature.name.removeprefix("aten::")
+        described = describe(signature)
+        if described is None:
+            return (Kernel(f"{name}_kernel", round(self.roofline.floor_ns), share=_LEAST),), ()
+        family, shape = described
+        table = self.tables.find(family, shape, bare)
+        known = table is not None and (
+            family.name != "elementwise" or _called(table.variant) == _called(shape.variants[0])
+        )
+        if not known and (_OF_LIBRARIES.match(name) or not elementwise.fits(signature)):
+            raise NotImplementedError("no measured call resembles it")
+        dtype = shape.variants[0].partition(" ")[0]
+        if table is None:
+            total = self._roofline_for(family, dtype).ns(family.work(shape.variants[0], shape.dims), dtype)
+            return (self.kernel(f"{name}_kernel", total),), ()
+        without_tf32 = dtype == "ieee" and not table.variant.startswith(dtype)  # nothing like it was measured
+        dtype = "float32" if without_tf32 else dtype
+        answer = self._estimate(signature, family, shape, table, dtype)
+        found = self._found(signature, family, shape, table, answer, dtype)
+        kernels = found.kernels
+        if not known and len(kernels) == 1:
+            kernels = (
+                replace(kernels[0], name=f"{name}_kernel", duration_ns=max(1, round(answer.total_ns)), module=-1),
+            )
+        if dtype == "float16" and table.variant.startswith("bfloat16"):
+            kernels = tuple(replace(each, name=in_float16(each.name)) for each in kernels)
+        passes = [(size,) for size in found.temporaries] if family.frees_each else [found.temporaries]
+        allocations = tuple(sizes for sizes in passes if sizes)
+        if dtype == "tf32" and not table.variant.startswith("tf32"):
+            ieee, _ = self.cost(replace(signature, precision="ieee"))  # cuBLAS may, but need not, round to TF32
+            longest = max(kernels, key=lambda kernel: kernel.duration_ns)
+            tf32 = replace(longest, name=f"{name}_tf32_kernel", duration_ns=max(1, round(answer.total_ns)))
+            return min((tf32,), ieee, key=total_ns), allocations
+        capability = self._gpu.file.device.capability
+        if without_tf32:
+            capability = _LAST_WITHOUT_TF32
+            products = convolutions.products(signature)
+            kernels = lasting(kernels, sum(total_ns(self.cost(product)[0]) for product in products))
+        named = "float32" if dtype == "ieee" else dtype
+        return tuple(replace(each, name=name_on(capability, each.name, name, named)) for each in kernels), allocations
+
+    def _estimate(
+        self, signature: Signature, family: Family, shape: CallShape, table: CostTable, dtype: str
+    ) -> Estimate:
+        answer = table.ask(shape.dims, self._roofline_for(family, dtype), dtype)
+        answer = self._read_once(signature, family, shape, answer)
+        if family.least_ns is None:
+            return answer
+        return replace(answer, total_ns=max(answer.total_ns, family.least_ns(shape, self.roofline.multiprocessors)))
+
+    def _found(
+        self, signature: Signature, family: Family, shape: CallShape, table: CostTable, answer: Estimate, dtype: str
+    ) -> Found:
+        """Returns what the measured call that is most like a call launched and allocated, changed by how the two
+        calls differ.
+        """
+        share = self._share(table, shape.dims, family, answer, dtype)
+        kernels = self._kernels(answer, share, signature if family.name == "list" else None)
+        kernels = self._with_blocks(kernels, family, table.variant, shape.dims)
+        kernels = self._with_data(kernels, family.work(table.variant, shape.dims).moved)
+        temporaries = table.temporaries(shape.dims, answer, self.roofline.multiprocessors)
+        found = Found(table.variant, answer.distance == 0, kernels, temporaries)
+        return family.adapt(signature, shape, found, self._target) if family.adapt else found
+
+    def _roofline_for(self, family: Family, dtype: str) -> Roofline:
+        """Returns the roofline of the GPU for the calls of a family of operators in one data type.
+
+        Two cases have rates of their own. Before Ampere, tensor cores multiply neither in bfloat16
+        nor in TF32. And convolutions in float32 were measured in TF32, which cuDNN uses by default,
+        so their times are scaled by the rates for TF32.
+        """
+        own = self.roofline
+        if dtype == "bfloat16" and not multiplies_in_tf32(self._gpu):
+            return replace(own, half_flops_per_ns=own.flops_per_ns)
+        if family.name == "convolution" and dtype == "float32":
+            ratio = _tf32_rate(self._gpu, own) / _tf32_rate(self._measured, self._measured_on)
+            return replace(own, flops_per_ns=self._measured_on.flops_per_ns * ratio)
+        return own
+
+    def _read_once(self, signature: Signature, family: Family, shape: CallShape, answer: Estimate) -> Estimate:
+        """Returns an estimate for a call of which several arguments have the same memory: kernels
+        read such memory once. In measured calls, each argument has memory of its own.
+        """
+        if not signature.repeated_bytes:
+            return answer
+        dtype = shape.variants[0].partition(" ")[0]
+        roofline = self._roofline_for(family, dtype)
+        work = family.work(shape.variants[0], shape.dims)
+        once = max(1 - signature.repeated_bytes / max(work.moved, 1.0), 0.0) * roofline.memory_ns(work)
+        least = roofline.floor_ns + max(roofline.computing_ns(work.flops, dtype), once)
+        return replace(answer, total_ns=answer.total_ns * least / roofline.ns(work, dtype))
+
+    def _share(self, table: CostTable, dims: tuple[int, ...], family: Family, answer: Estimate, dtype: str) -> int:
+        """Returns the share of the device's rate that a call uses, in thousandths: the rate at
+        which it works, over the rate that the best measured calls of the same variant reach.
+        """
+        rate = table.ideal_ns(dims, self._roofline_for(family, dtype), dtype) / max(answer.total_ns, 1.0)
+        return max(round(1000 * min(rate, 1.0)), _LEAST)
+
+    def _with_blocks(
+        self, kernels: tuple[Kernel, ...], family: Family, variant: str, dims: tuple[int, ...]
+    ) -> tuple[Kernel, ...]:
+        if family.blocks is None:
+            return kernels
+        device = self._gpu.file.device
+        unknown = WHOLE if family.name in _WHOLE_MULTIPROCESSORS else None
+        blocks_of = partial(family.blocks, variant, dims)
+        return with_blocks(
+            kernels, blocks_of, device.capability, device.multiprocessors, self.roofline.floor_ns, unknown
+        )
+
+    def _with_data(self, kernels: tuple[Kernel, ...], size: float) -> tuple[Kernel, ...]:
+        """Returns the kernels with what the L2 cache means for them. Only a call of one kernel is
+        changed.
+
+        In measured calls, the L2 cache still holds the data of the call before. If it does not, a
+        call takes at least as long as the memory needs to move its bytes.
+
+        Args:
+            kernels: The kernels of a call.
+            size: How many bytes the call reads and writes.
+        """
+        if len(kernels) != 1:
+            return kernels
+        held = size / (HELD * self.roofline.l2_bytes)
+        least = self.roofline.floor_ns + size / self.roofline.bytes_per_ns
+        more = max(round(least) - kernels[0].duration_ns, 0) if held <= 1 else 0
+        return (replace(kernels[0], cached=min(round(WHOLE * held), MOST), uncached_ns=more),)
+
+    def _kernels(self, answer: Estimate, share: int, of_lists: Signature | None) -> tuple[Kernel, ...]:
+        """Returns the kernels of the measured call that is nearest to an estimate, scaled to the
+        estimated time.
+
+        Args:
+            answer: The estimate.
+            share: The share of the device that each kernel uses, in thousandths.
+            of_lists: For an operator on lists of tensors, its call; else None. A launch can process
+                only so many tensors, so each kernel is repeated until all are processed.
+        """
+        before = max(answer.nearest.total_ns, 1)
+        if of_lists is None:
+            parts = zip(answer.nearest.names, answer.nearest.ns, strict=True)
+            return tuple(self._measured_kernel(number, ns / before * answer.total_ns, share) for number, ns in parts)
+        together: dict[int, float] = {}
+        for number, ns in zip(answer.nearest.names, answer.nearest.ns, strict=True):
+            together[number] = together.get(number, 0.0) + ns / before * answer.total_ns
+        sizes = sizes_of(of_lists)
+        return tuple(
+            self._measured_kernel(number, ns * part, share)
+            for number, ns in together.items()
+            for part in launches(self._measured.file.kernels[number], sizes) or [1.0]
+        )
+
+    def _measured_kernel(self, number: int, ns: float, share: int) -> Kernel:
+        """Returns a kernel of the file by its number, with the time `ns`."""
+        kernel = self.kernel(self._measured.file.kernels[number], ns, share)
+        modules = self._measured.file.kernel_modules
+        if not modules or self._measured.startup is not self._gpu.startup:
+            return kernel
+        return replace(kernel, module=modules[number])
+
+    def kernel(self, name: str, ns: float, share: int = 1000) -> Kernel:
+        """Returns a kernel that takes `ns`.
+
+        Args:
+            name: The name of the kernel. It is a memset or a copy if the name says so.
+            ns: How long it takes, in ns.
+            share: The share of the device that it uses, in thousandths. Not used for a memset or a
+                copy, whose share follows from its time: the part in which it does more than an
+                empty kernel.
+        """
+        kind = DeviceKind.KERNEL
+        if name.startswith("Mem"):
+            kind = DeviceKind.MEMSET if name.startswith("Memset") else DeviceKind.COPY
+            share = max(round(1000 * (1 - self.roofline.floor_ns / max(ns, 1.0))), _LEAST)
+        duration = max(1, round(ns))
+        return Kernel(name, duration, kind, share)
+
+    def zeroing(self, size_bytes: int) -> Kernel:
+        return self.kernel("Memset (Device)", interpolated(size_bytes, self._gpu.file.memsets))
+
+
+def multiplies_in_tf32(gpu: Gpu) -> bool:
+    return tuple(gpu.file.device.capability) >= (8, 0)
+
+
+def _tf32_rate(gpu: Gpu, roofline: Roofline) -> float:
+    return roofline.tf32_flops_per_ns if multiplies_in_tf32(gpu) else roofline.flops_per_ns
+
+
+def total_ns(kernels: tuple[Kernel, ...]) -> int:
+    return sum(kernel.duration_ns for kernel in kernels)
+
+
+def lasting(kernels: tuple[Kernel, ...], least_ns: int) -> tuple[Kernel, ...]:
+    """Returns kernels with at least `least_ns` in total. If they take less, all of them are
+    lengthened by the same factor.
+    """
+    scale = max(1.0, least_ns / total_ns(kernels))
+    return tuple(replace(kernel, duration_ns=round(kernel.duration_ns * scale)) for kernel in kernels)
+
+
+def _called(variant: str) -> str:
+    """Returns the name of the operator in a variant of element-wise calls, without the overload:
+    "add" for "float32 add.Tensor ==".
+    """
+    return " ".join(variant.split()[1:2]).partition(".")[0]
+
+
+def interpolated(size: int, rows: list[tuple[int, int]]) -> int:
+    sizes, times = np.array(sorted(rows), float).T
+    if size > sizes[-1]:
+        return int(times[-1] * size / sizes[-1])
+    return round(float(np.interp(size, sizes, times)))
