@@ -51,7 +51,7 @@ def what_is_wrong(fault: Fault) -> str:
     elif fault.kind == "index":
         said = f"index {wrong.value}{at} is out of bounds for {_room(fault, wrong)}"
     elif fault.kind == "class":
-        said = f"class {wrong.value}{at} is out of bounds for {_count(wrong, 'class')}"
+        said = f"class {wrong.value}{at} is out of bounds for {counted(wrong.bound or 0, 'class')}"
     elif fault.kind == "probability":
         said = f"{'target' if wrong.argument == 'target' else 'value'} {_value(wrong)}{at} is outside 0 to 1"
     elif fault.kind == "weight":
@@ -75,10 +75,6 @@ def _room(fault: Fault, wrong: WrongValue) -> str:
     dim = _OF_DIMENSION.fullmatch(wrong.argument)
     room = f"dimension {dim[1]} of size {wrong.bound}" if dim else f"a size of {wrong.bound}"
     return f"{room}, which takes {wrong.least} to {_last(wrong)}" if wrong.least else room
-
-
-def _count(wrong: WrongValue, noun: str) -> str:
-    return counted(wrong.bound or 0, noun)
 
 
 def _last(wrong: WrongValue) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.diagnose.run import Run
-from unstall.result import IDLE_CAUSES, LineCost, Where
+from unstall.result import IDLE_CAUSES, LineCost
 from unstall.timeline.columns import I64
 
 
@@ -49,7 +49,7 @@ def cost_by_line(run: Run) -> tuple[LineCost, ...]:
     order = np.argsort(-(device_ns + idle_ns), kind="stable")
     return tuple(
         LineCost(
-            where=_where(run, int(places[i]), int(first_row[i])),
+            where=run.places.where(int(places[i]), int(first_row[i]), op=None),
             launches=int(calls[i]),
             device_ops=int(ops[i]),
             device_ns=run.per_step(int(device_ns[i])),
@@ -59,7 +59,3 @@ def cost_by_line(run: Run) -> tuple[LineCost, ...]:
         )
         for i in order
     )
-
-
-def _where(run: Run, place: int, row: int) -> Where:
-    return run.places.where(place, row, op=None)

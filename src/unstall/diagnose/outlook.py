@@ -204,7 +204,7 @@ def look_ahead(run: Run, *, plain_step_ns: int | None = None, as_recorded: bool 
         model=known,
         undistorted=replayed_run(run, known.subject),
         freed=freed_of(known, known.subject, known.undistorted_step_ns),
-        host_twice_step_ns=_with(known, "host-speed:2"),
+        host_twice_step_ns=steady_step_ns(parse("host-speed:2").apply(known.subject).program),
         host_less_step_ns=steady_step_ns(less.apply(known.subject).program),
         host_less=less,
     )
@@ -242,7 +242,3 @@ def replayed_run(run: Run, subject: Subject) -> Run:
         window_end=window_end,
     )
     return analyse(timeline, steps=steps, places=replace(run.places, timeline=timeline))
-
-
-def _with(known: Model, edit: str) -> float:
-    return steady_step_ns(parse(edit).apply(known.subject).program)

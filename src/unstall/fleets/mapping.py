@@ -81,7 +81,7 @@ def map_file(task: Task) -> Mapped:
     except UsageError as error:
         return Mapped(path=task.path, digest=digest, why=str(error), usage=True)
     except (UnstallError, OSError) as error:
-        return Mapped(path=task.path, digest=digest, why=_plain(str(error), task.path))
+        return Mapped(path=task.path, digest=digest, why=str(error).removeprefix(f"{task.path}: "))
     except MemoryError:
         return Mapped(path=task.path, digest=digest, why="there is not enough memory to read it")
     except Exception as error:  # an error that a hostile file may still cause ends this rank, not the job
@@ -93,10 +93,6 @@ def files_of_glob(pattern: str) -> list[str]:
     import glob
 
     return [path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207 - absolute globs
-
-
-def _plain(text: str, path: str) -> str:
-    return text.removeprefix(f"{path}: ")
 
 
 def _digest(path: str) -> str:

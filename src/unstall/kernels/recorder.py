@@ -74,7 +74,7 @@ class Recorder:
         frame = self.frame()
         if array.whole.number is None:
             array.whole.number = self._memory(array.whole, frame)
-        place = self._place(frame)
+        place = self._places.setdefault(_at(frame), len(self._places))
         thread = self.thread
         for address in _addresses(elements):
             if self._atomic is not None:
@@ -127,9 +127,6 @@ class Recorder:
             frame = frame.f_back
         assert frame is not None
         return frame
-
-    def _place(self, frame: FrameType) -> int:
-        return self._places.setdefault(_at(frame), len(self._places))
 
     def _memory(self, whole: RecordedArray, frame: FrameType) -> int:
         if not whole.name:
@@ -205,7 +202,7 @@ class RecordedArray(np.ndarray[Any, Any]):
         except IndexError as error:
             at = self.recorder.here()
             raise KernelError(
-                f"{at.at}: out of bounds: {at.source!r} {does} {self.name}[{_written(parts)}], "
+                f"{at.at}: out of bounds: {at.source!r} {does} {self.name}[{', '.join(map(str, parts))}], "
                 f"whose shape is {self.shape}, in {self.recorder.thread} ({error})"
             ) from None
         if not isinstance(view, RecordedArray) or not np.may_share_memory(view, self):
@@ -240,7 +237,3 @@ def _at(frame: FrameType) -> tuple[CodeType, int]:
 
 def _place_of(code: CodeType, line: int) -> Place:
     return Place(code.co_filename, line, code.co_name)
-
-
-def _written(parts: tuple[Any, ...]) -> str:
-    return ", ".join(str(each) for each in parts)

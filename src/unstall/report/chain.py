@@ -39,16 +39,12 @@ def _table(chain: Chain) -> Table:
 
 
 def _row(link: Link) -> Row:
-    before = _indent(link.depth)
+    before = f"{'  ' * (link.depth - 1)}└ " if link.depth else ""
     name = Span(short(link.name, max(_WIDTH - len(before), _SHORTEST_NAME)), _ROLES.get(link.kind, "name"))
     figures = ("" if each is None else duration(each) for each in (link.takes_ns, link.own_ns))
     below = [*link.files, _device(link), f"and {link.left_out:,} more" if link.left_out else ""]
     lines = tuple(words("  " * (link.depth - 1), Span(text, "dim")) for text in below if text)
     return Row(words(before, name), tuple(figures), lines)
-
-
-def _indent(depth: int) -> str:
-    return f"{'  ' * (depth - 1)}└ " if depth else ""
 
 
 def _device(link: Link) -> str:

@@ -412,7 +412,7 @@ def _lines(result: Result) -> Table | None:
     rows: list[Row] = []
     for line in result.lines:
         times = duration(line.device_ns), duration(line.idle_ns), line.idle_cause or "", duration(line.wait_ns)
-        rows.append(row(brief_place(line.where), _rate(result, line.launches), *times))
+        rows.append(row(brief_place(line.where), rate(line.launches / max(result.steps.count, 1)), *times))
     columns = (
         Column("launches"),
         Column("device"),
@@ -422,13 +422,6 @@ def _lines(result: Result) -> Table | None:
     )
     title = words(f"Cost by line, {over(result)}")
     return Table(title, columns, tuple(rows), limited=True, fold="closed") if rows else None
-
-
-def _rate(result: Result, count: int) -> str:
-    """Returns the mean count per step as text. `count` is the sum over all steps of the recording
-    window.
-    """
-    return rate(count / max(result.steps.count, 1))
 
 
 def _annotations(result: Result) -> Iterator[Annotation]:

@@ -158,7 +158,9 @@ class _Layout:
             of_device = np.flatnonzero(idle.device == number)
             if len(of_device):
                 self._add(
-                    track=self._track(TrackKind.IDLE, _idle_label(number), number),
+                    track=self._track(
+                        TrackKind.IDLE, "all GPUs idle" if number == -1 else f"GPU {number} idle", number
+                    ),
                     kind=EventKind.IDLE + idle.cause[of_device],
                     start=idle.start[of_device],
                     end=idle.end[of_device],
@@ -273,10 +275,6 @@ def _thread_label(timeline: Timeline, thread: int) -> str:
     name = _KINETOS_LABEL.sub(r"\2 \1", timeline.text(int(timeline.threads.name[thread])))
     number = timeline.text(int(timeline.threads.thread[thread]))
     return name if number in name else f"{name or 'thread'} {number}"
-
-
-def _idle_label(device: int) -> str:
-    return "all GPUs idle" if device == -1 else f"GPU {device} idle"
 
 
 def _frames(timeline: Timeline, stack: NDArray[np.integer], texts: Texts) -> tuple[Frames, I32]:

@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if _is_marked(item):
+    if any(mark.name in MARKERS for mark in item.iter_markers()):
         from unstall.testing.limits import limits_of
 
         item.stash[_LIMITS] = limits_of(item)
@@ -149,7 +149,3 @@ def _is_controller(options: Any) -> bool:
     if "PYTEST_XDIST_WORKER" in os.environ or options.usepdb or options.collectonly:
         return False
     return bool(getattr(options, "numprocesses", None) or getattr(options, "tx", None))
-
-
-def _is_marked(item: pytest.Item) -> bool:
-    return any(mark.name in MARKERS for mark in item.iter_markers())

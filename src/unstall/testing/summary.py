@@ -19,15 +19,11 @@ def show(totals: Totals, terminal: pytest.TerminalReporter) -> None:
     """Writes the plugin's section of pytest's summary to `terminal`. Writes nothing if there is
     nothing to say.
     """
-    lines = _lines(totals)
+    lines = [*_sums(totals), *_limits(totals), *_waits(totals), *_baseline(totals)]
     if lines:
         terminal.write_sep("=", f"unstall: {totals.gpu}" if totals.gpu else "unstall")
         for line in lines:
             terminal.write_line(line)
-
-
-def _lines(totals: Totals) -> list[str]:
-    return [*_sums(totals), *_limits(totals), *_waits(totals), *_baseline(totals)]
 
 
 def _sums(totals: Totals) -> list[str]:

@@ -61,7 +61,7 @@ class _Reader:
         grids = list(self._grids())
         elsewhere = () if any(grid.exception for grid in grids) else tuple(self._of_processors())
         if len(grids) == 1 and len(elsewhere) == 1:
-            grids, elsewhere = [_with_exception(grids[0], elsewhere[0])], ()
+            grids, elsewhere = [msgspec.structs.replace(grids[0], exception=elsewhere[0])], ()
         meta = table(self._elf, tables.META).rows
         return CoreDump(
             file=self._elf.what,
@@ -157,10 +157,6 @@ class _Reader:
 def _exception(code: int, **facts: Any) -> DeviceException:
     known = meaning(code)
     return DeviceException(code=code, name=known.name, words=known.words, error=known.error, **facts)
-
-
-def _with_exception(grid: Grid, exception: DeviceException) -> Grid:
-    return msgspec.structs.replace(grid, exception=exception)
 
 
 def _index(row: Any, prefix: str = "") -> Index:

@@ -60,7 +60,8 @@ def saw_of(race: Race) -> str:
     use.
     """
     first, second = (
-        f"{short(each.operator)} at {_at(each.where)} on {_on(each)}" for each in (race.earlier, race.later)
+        f"{short(each.operator)} at {_at(each.where)} on {each.stream or 'the host'}"
+        for each in (race.earlier, race.later)
     )
     return saw(kind_named(race.kind), first, second, size(race.bytes))
 
@@ -76,10 +77,6 @@ def _side(side: RaceSide) -> Words:
     replayed = f", replayed at {_at(side.replayed)}" if side.replayed else ""
     source = (": ", Span(plain(side.where.source), "name")) if side.where.source else ()
     return words(Span(place(side.where), "place"), f"{reached}{replayed}", *source)
-
-
-def _on(side: RaceSide) -> str:
-    return side.stream or "the host"
 
 
 def _at(line: Line | None) -> str:

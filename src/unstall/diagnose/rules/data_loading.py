@@ -40,7 +40,7 @@ def data_loading(run: Run) -> list[Finding]:
             single=single,
             short=short,
             ahead=ahead,
-            prefetched=_by_prefetch(run, group),
+            prefetched=bool(run.within(group.rows[:1], _PREFETCH).any()),
             elsewhere=bool(len(run.activity.feeding)),
         )
         in_prefetch = bool(is_prefetch_wait(run.timeline)[group.rows].all())
@@ -114,11 +114,6 @@ def _remedy(*, single: bool, short: bool, ahead: bool, prefetched: bool, elsewhe
 def _ahead(run: Run, group: Group) -> bool:
     fed = np.isin(run.timeline.host.thread[group.rows], run.activity.feeding)
     return bool((fed | is_prefetch_wait(run.timeline)[group.rows]).all())
-
-
-def _by_prefetch(run: Run, group: Group) -> bool:
-    """Returns whether `unstall.prefetch` asks for the batches. Without recorded frames, the result is False."""
-    return bool(run.within(group.rows[:1], _PREFETCH).any())
 
 
 def _in_this_process(run: Run, group: Group) -> bool:

@@ -90,7 +90,7 @@ class GraphedStats(Printed):
         if self.note:
             lines[0] += f": {self.note}"
         for graph in self.graphs:
-            shapes = ", ".join(_shape(shape) for shape in graph.shapes) or "no tensors"
+            shapes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in graph.shapes) or "no tensors"
             before, after = graph.eager_seconds * 1e3, graph.graph_seconds * 1e3
             streams = f"{graph.lanes} streams" if graph.lanes > 1 else "1 stream"
             lines.append(
@@ -109,10 +109,6 @@ class GraphedStats(Printed):
             lines.append(f"  {self.padding_waste:.1%} of what they worked on was padding")
         lines += [f"  runs as it is: {refusal}" for refusal in self.refusals]
         return "\n".join(lines)
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
 
 
 @dataclass(slots=True)

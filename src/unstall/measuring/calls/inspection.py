@@ -99,7 +99,7 @@ def inspect_call(
     then = KeptState.of(call, adapter)
     now = [adapter.sample(array) for array in inputs]
     rewritten = [adapter.version(array) != version for array, version in zip(inputs, versions, strict=True)]
-    arrays = _results(result, adapter)
+    arrays = [adapter.array("", value) for _, value in opened(result) if adapter.holds(value)]
     new_bytes = sum(array.bytes for array in arrays if not any(array.value is each.value for each in inputs))
     left = [adapter.gradient(array) for array in inputs]
     seen = Inspection(
@@ -147,10 +147,6 @@ def opened(result: object, deep: int = 3) -> list[tuple[str, object]]:
         return [("", result)]
     own = [] if isinstance(result, dict | list | tuple) else [("", result)]
     return own + [each for value in inner if deep for each in opened(value, deep - 1)]
-
-
-def _results(result: object, adapter: Adapter) -> list[Array]:
-    return [adapter.array("", value) for _, value in opened(result) if adapter.holds(value)]
 
 
 def _kept_bytes(run: Callable[[], object], adapter: Adapter) -> int:

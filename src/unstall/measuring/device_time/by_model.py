@@ -13,7 +13,6 @@ from unstall.measuring.device_time.device_ops import DeviceOps, DriverMemory, Ho
 from unstall.measuring.measurement import Method
 from unstall.measuring.virtual_gpu import simulator
 from unstall.timeline.columns import I64, CopyDirection
-from unstall.virtual.simulation.history import History
 from unstall.virtual.simulation.recipes import RuntimeCall as Call
 from unstall.virtual.simulation.simulate import Simulation
 
@@ -47,7 +46,7 @@ class ByModel:
 
         adapter.mark()
         begun = border()
-        main = _last_stream(history)
+        main = int(history.ran.whole().stream[-1])
         for _ in range(count):
             before()
             first = border()
@@ -56,10 +55,6 @@ class ByModel:
             adapter.synchronize()
         border()
         return _observed(machine.simulation, np.array(borders, np.int64), begun, main, machine.place_of)
-
-
-def _last_stream(history: History) -> int:
-    return int(history.ran.whole().stream[-1])
 
 
 def _observed(simulation: Simulation, borders: I64, begun: int, main: int, place_of: Callable[[int], str]) -> DeviceOps:

@@ -155,10 +155,6 @@ def _on_device(activity: Activity) -> DeviceWork:
     return on_device((start, end, correlation), (column("correlation", activity.calls), column("end", activity.calls)))
 
 
-def _backward_spans(places: LinePlaces) -> list[int]:
-    return [number for number, name in places.spans.items() if name == BACKWARD]
-
-
 def _with_backward(activity: Activity, places: LinePlaces) -> I32:
     """Returns the number of the stack of each call. Calls without a stack, on threads that Python's
     `threading` does not know, such as autograd's, get the stack of the `backward()` that was
@@ -166,7 +162,7 @@ def _with_backward(activity: Activity, places: LinePlaces) -> I32:
     """
     calls, spans = activity.calls, activity.spans
     stack = calls["stack"].astype(np.int32)
-    spans = spans[np.isin(spans["what"], _backward_spans(places))]
+    spans = spans[np.isin(spans["what"], [number for number, name in places.spans.items() if name == BACKWARD])]
     spans = spans[np.argsort(spans["start"], kind="stable")]
     python = list(places.threads | _ended(calls, places))
     lost = np.flatnonzero((stack < 0) & ~np.isin(calls["thread"], python))

@@ -74,7 +74,7 @@ def host_work_ns(signature: Signature, threads: int, host: HostCosts) -> int:
     cores = min(threads or host.cores, host.cores)
     used = 1 if kind in _ONE_THREAD else min(cores, max(1, ceil(elements / _GRAIN)))
     rate = host.flops_per_us
-    if shape is not None and _by_plain_loops(name, shape.dims):
+    if shape is not None and name in ("bmm", "baddbmm") and prod(shape.dims[1:4]) < _PLAIN_PRODUCT:
         rate = host.scalar_flops_per_us
     elif shape is not None and shape.variants[0].startswith("float64"):
         rate //= 2
@@ -128,10 +128,6 @@ def _bytes_per_us(moved: float, threads: int, host: HostCosts) -> float:
     if moved <= host.cached_bytes:
         return threads * host.cached_bytes_per_us
     return min(threads * host.memory_bytes_per_us, host.all_memory_bytes_per_us)
-
-
-def _by_plain_loops(name: str, dims: tuple[int, ...]) -> bool:
-    return name in ("bmm", "baddbmm") and prod(dims[1:4]) < _PLAIN_PRODUCT
 
 
 def _fresh(name: str, signature: Signature) -> tuple[TensorSpec, ...]:

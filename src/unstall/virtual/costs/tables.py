@@ -100,7 +100,7 @@ class CostTable:
         self._dtype = variant.partition(" ")[0]
         self._weights = np.array([axis.weight for axis in family.axes])
         self._places = self._place(np.array([call.dims for call in calls], float))
-        floors = np.array([self._roofline(call.dims, measured_on) for call in calls])
+        floors = np.array([measured_on.ns(self._work(call.dims, self._dtype), self._dtype) for call in calls])
         self._factors = np.log([max(call.total_ns, 1) for call in calls] / floors)
         choice = family.choice
         self._chosen = np.array([choice.place(call.dims) for call in calls]) if choice else None
@@ -224,9 +224,6 @@ class CostTable:
     def _place(self, dims: np.ndarray) -> np.ndarray:
         places: np.ndarray = np.log2(np.maximum(dims, 1.0)) * self._weights
         return places
-
-    def _roofline(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None) -> float:
-        return roofline.ns(self._work(dims, dtype), dtype or self._dtype)
 
     def _work(self, dims: tuple[int, ...], dtype: str | None) -> Work:
         return self._family.work(f"{dtype or self._dtype} {self._variant.partition(' ')[2]}", dims)

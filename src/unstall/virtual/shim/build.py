@@ -79,7 +79,11 @@ class Names:
 def names_of(torch: Torch) -> Names:
     """Returns the hashes in the path of the shim that is compiled for `torch` and this Python."""
     setting = _hash(torch.version, torch.build(), _python(), repr(FLAGS), repr(LANGUAGE))
-    texts = [text for path in [*_sources(), *_headers()] for text in (path.name, path.read_text())]
+    texts = [
+        text
+        for path in [*_sources(), *sorted(SHIM.rglob("*.h")), *sorted(FRAMES.glob("*.h"))]
+        for text in (path.name, path.read_text())
+    ]
     return Names(setting[:16], _hash(*texts)[:16])
 
 
@@ -144,10 +148,6 @@ def why_not() -> str | None:
 
 def _sources() -> list[Path]:
     return [*sorted(SHIM.glob("*.cpp")), FRAMES / "_frames.c"]
-
-
-def _headers() -> list[Path]:
-    return [*sorted(SHIM.rglob("*.h")), *sorted(FRAMES.glob("*.h"))]
 
 
 def _read_with(source: Path) -> list[Path]:

@@ -6,7 +6,7 @@ modelled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -224,7 +224,7 @@ def _check_gathered(tensor: Tensor, out: Tensor, dim: int) -> None:
 def _reduced(first: Tensor, others: Iterable[Tensor], op: int) -> Tensor:
     """Returns one tensor made of all these tensors by the reduction `op`, on the device of the first."""
     result = first
-    for other in _moved(others, first.device):
+    for other in (tensor.to(first.device, non_blocking=True) for tensor in others):
         if op == SUM:
             result = result + other
         elif op == PRODUCT:
@@ -236,7 +236,3 @@ def _reduced(first: Tensor, others: Iterable[Tensor], op: int) -> Tensor:
         else:
             raise NotSupportedError(f"NCCL's reduction {op}")
     return result
-
-
-def _moved(tensors: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
-    return (tensor.to(device, non_blocking=True) for tensor in tensors)
