@@ -188,6 +188,11 @@ def parse_share(text: str) -> float:
     return float(match[1]) / 100
 
 
+def capital(text: str) -> str:
+    """Returns `text` with its first letter as a capital."""
+    return text[:1].upper() + text[1:]
+
+
 def signal_name(number: int) -> str:
     """Returns the name of a signal, such as "SIGTERM" for 15. If the number has no name, returns a
     text such as "signal 35".

@@ -11,10 +11,10 @@ from unstall.blaming.names import at_line, place
 from unstall.blaming.races.words import NO_RACE, annotations_of, blocks_of, sentence
 from unstall.blaming.result import BlameResult, Suspect
 from unstall.blaming.ring import name_in_results
-from unstall.document.document import Annotation, Block, Bullets, Code, Document, Prose, Span, Words, words
+from unstall.document.document import Annotation, Block, Bullets, Code, Document, Prose, Span, Words, labelled, words
 from unstall.document.plain import plain, short
 from unstall.document.shown import Shown
-from unstall.figures import counted, duration
+from unstall.figures import capital, counted, duration
 
 NO_FAULT = "no fault was seen"
 _AROUND = 2
@@ -79,17 +79,17 @@ def is_certain(result: BlameResult) -> bool:
 
 def _summary(result: BlameResult, first: Suspect | None) -> str:
     if not result.error:
-        nothing = f"{_capital(NO_FAULT)}." if result.races is None else f"{_capital(NO_FAULT)}, and {NO_RACE}."
+        nothing = f"{capital(NO_FAULT)}." if result.races is None else f"{capital(NO_FAULT)}, and {NO_RACE}."
         return sentence(result.races) if result.races else nothing
     cause = f": {result.cause}" if result.cause else ""
     if first is None or first.where is None:
-        return f"{_capital(result.error)}{cause}. The line is not known."
+        return f"{capital(result.error)}{cause}. The line is not known."
     where = at_line(first.where)
     if first.others:
         where += f" or of {counted(len(first.others), 'other line')}"
     elif not is_certain(result):
         where = f"most likely {where}"
-    return f"{_capital(result.error)} in the work of {where}{cause}."
+    return f"{capital(result.error)} in the work of {where}{cause}."
 
 
 def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[Block]:
@@ -103,7 +103,7 @@ def _blocks(result: BlameResult, first: Suspect | None, again: str) -> Iterator[
     if noticing := tuple(_noticing(result)):
         yield Prose(noticing)
     if result.fix:
-        yield Prose((words(Span("do: ", "dim"), _capital(result.fix) + "."),))
+        yield Prose((labelled("do", capital(result.fix) + "."),))
     others = tuple(_other_lines(result))
     if others:
         yield Bullets(words("Other lines whose work had not finished"), others)
@@ -145,19 +145,19 @@ def source_block(suspect: Suspect) -> Block:
 
 def _facts(result: BlameResult, suspect: Suspect) -> Iterator[Words]:
     for caller in suspect.called_from[:2]:
-        yield fact("called from", Span(place(caller), "place"))
+        yield labelled("called from", Span(place(caller), "place"))
     for line in suspect.forward[:1]:
-        yield fact("forward", Span(place(line), "place"))
+        yield labelled("forward", Span(place(line), "place"))
     if suspect.replayed:
-        yield fact("replayed at", Span(place(suspect.replayed), "place"))
+        yield labelled("replayed at", Span(place(suspect.replayed), "place"))
     failed = result.dump.failed if result.dump else None
     told = name_in_results(failed.linked) if failed else ""
     for name in suspect.work[:3] if told not in suspect.work else ():
-        yield fact("kernel", Span(short(name, 150), "name"))
+        yield labelled("kernel", Span(short(name, 150), "name"))
     if result.assertion:
-        yield fact("assertion", Span(short(result.assertion[result.assertion.find("Assertion ") :], 300), "name"))
+        yield labelled("assertion", Span(short(result.assertion[result.assertion.find("Assertion ") :], 300), "name"))
     for tensor in result.tensors:
-        yield fact("tensor", Span(f"{tensor.name}: {tensor.dtype}{list(tensor.shape)} on {tensor.device}", "name"))
+        yield labelled("tensor", Span(f"{tensor.name}: {tensor.dtype}{list(tensor.shape)} on {tensor.device}", "name"))
 
 
 def _noticing(result: BlameResult) -> Iterator[Words]:
@@ -167,9 +167,9 @@ def _noticing(result: BlameResult) -> Iterator[Words]:
     where = noticed.where or result.traceback
     at = Span(place(where), "place") if where else Span("a thread without Python")
     later = f", {duration(noticed.later_ns)} after that work was launched" if noticed.later_ns is not None else ""
-    yield fact("noticed at", words(at, f", by {noticed.call}{later}"))
+    yield labelled("noticed at", words(at, f", by {noticed.call}{later}"))
     if result.traceback is not None and result.traceback != where:
-        yield fact("traceback", Span(place(result.traceback), "place"))
+        yield labelled("traceback", Span(place(result.traceback), "place"))
 
 
 def _other_lines(result: BlameResult) -> Iterator[Words]:
@@ -181,15 +181,6 @@ def _other_lines(result: BlameResult) -> Iterator[Words]:
             yield words(Span(place(line), "place"), f" on {suspect.stream}, behind that")
         if len(suspect.others) > 5:
             yield words(f"{counted(len(suspect.others) - 5, 'more line')} on {suspect.stream}")
-
-
-def fact(label: str, text: Span | Words) -> Words:
-    """Returns a line of a report: a label, then a text."""
-    return words(Span(f"{label}: ", "dim"), text)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _range(first: int, last: int | None) -> str:

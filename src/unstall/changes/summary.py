@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from unstall.changes.result import Account, Launches, Side, Summary, Time
-from unstall.figures import duration
+from unstall.figures import capital, duration
 
 _CALLED = {
     ("busy", "compute"): "kernels with no copy beside them",
@@ -133,7 +133,7 @@ def _where(step: Time, accounts: Sequence[Account]) -> str:
         return f"{duration(change)} of the {duration(total)} {went} {called}: {became}."
     fell, grew = ("fell", "grew") if step.change < 0 else ("grew", "fell")
     rest = f"; everything else together {grew} by {duration(change - total)}" if change - total >= total / 100 else ""
-    return f"{called[0].upper()}{called[1:]} {fell} by {duration(change)}: {became}{rest}."
+    return f"{capital(called)} {fell} by {duration(change)}: {became}{rest}."
 
 
 def _graphs(launches: Launches | None, each: str) -> str:

@@ -6,8 +6,8 @@ import html
 from collections.abc import Iterator
 
 from unstall.document.chart import Axis, Drawn, drawn, points_of
-from unstall.document.document import Chart, Words
-from unstall.document.plain import plain
+from unstall.document.document import Chart
+from unstall.document.plain import in_html, plain
 
 _WIDTH, _LEFT = 720, 64
 _TOP, _ROW = 8, 24  # px
@@ -26,7 +26,7 @@ def drawing(chart: Chart) -> str:
     wide = min((_WIDTH - _LEFT) / len(shown.points), _WIDEST)
     base = _TOP + _ROW * shown.axis.height
     inside = "\n".join([*_rows(shown.axis, base), *_bars(shown, wide, base), *_below(chart, shown, wide, base)])
-    about = f"{_text(chart.title)}. {html.escape(_facts(chart))}"
+    about = f"{in_html(chart.title)}. {html.escape(_facts(chart))}"
     return (
         f'<svg viewBox="0 0 {_WIDTH} {base + _BELOW}" role="img" aria-label="{about}">\n{inside}\n</svg>\n'
         f'<p class="legend">{_legend(chart, shown)}</p>\n'
@@ -83,7 +83,7 @@ def _below(chart: Chart, shown: Drawn, wide: float, base: int) -> Iterator[str]:
     for (_, name), start, end in zip(chart.sections, starts, ends, strict=False):
         if _LETTER * (len(name) + 1) <= end - start:
             yield f'<line class="axis" x1="{start:.1f}" x2="{start:.1f}" y1="{base}" y2="{base + _BELOW}"/>'
-            yield f'<text class="dim" x="{start + 5:.1f}" y="{base + 26}">{html.escape(plain(name))}</text>'
+            yield f'<text class="dim" x="{start + 5:.1f}" y="{base + 26}">{in_html(name)}</text>'
     if chart.mark is not None:
         x = _LEFT + wide * (shown.stretch_of(chart.mark[0]) + 0.5)
         yield f'<line class="leaves" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{base}"/>'
@@ -94,12 +94,8 @@ def _legend(chart: Chart, shown: Drawn) -> str:
     entries = [('<path class="fill" d="M2 0h12v12h-12z"/>', chart.within)]
     entries += [('<path class="beyond" d="M2 0h12v12h-12z"/>', chart.beyond)] if shown.has_beyond else []
     entries.append(('<path class="bound" d="M0 6h16"/>', chart.bound))
-    parts = [f"<span>{_SWATCH.format(swatch)} {html.escape(plain(name))}</span>" for swatch, name in entries]
+    parts = [f"<span>{_SWATCH.format(swatch)} {in_html(name)}</span>" for swatch, name in entries]
     if chart.mark is not None:
         swatch = _SWATCH.format('<path class="beyond" d="M8 1l6 10h-12z"/>')
-        parts.append(f"<span>{swatch} {_text(chart.mark[1])}</span>")
+        parts.append(f"<span>{swatch} {in_html(chart.mark[1])}</span>")
     return " ".join(parts)
-
-
-def _text(line: Words) -> str:
-    return html.escape(plain("".join(span.text for span in line)))

@@ -45,6 +45,11 @@ def words(*parts: str | Span | Words) -> Words:
     return tuple(span for part in parts for span in _spans(part) if span.text)
 
 
+def labelled(label: str, *parts: str | Span | Words) -> Words:
+    """Returns one line of text: a label, then what it is about (see `words`)."""
+    return words(Span(f"{label}: ", "dim"), *parts)
+
+
 def _spans(part: str | Span | Words) -> Iterator[Span]:
     if isinstance(part, str):
         yield Span(part)

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from unstall.document.document import Graph, GraphLine, GraphNode
 from unstall.document.layered import Layout, laid_out
-from unstall.document.plain import plain, short
+from unstall.document.plain import in_html, short
 
 _NODE_WIDTH, _NODE_HEIGHT, _GAP, _LAYER = 216, 46, 22, 88  # px
 _MARGIN = 12
@@ -55,7 +55,7 @@ def drawing(graph: Graph) -> str:
     shown.sort(key=lambda edge: edge.strong)
     parts = [_edge(edge, layout, beside=edge.strong or len(shown) <= _MOST_TEXTS) for edge in shown]
     parts += [_node(node, layout.x[number], layout.layer[number]) for number, node in enumerate(graph.nodes)]
-    about = html.escape(plain("".join(span.text for span in graph.title)))
+    about = in_html(graph.title)
     return (
         f'<svg class="graph" viewBox="0 0 {width:.0f} {height}" '
         f'width="{width:.0f}" height="{height}" role="img" aria-label="{about}">\n' + "\n".join(parts) + "\n</svg>"
@@ -79,7 +79,7 @@ def _edge(edge: GraphLine, layout: Layout, *, beside: bool) -> str:
             half = (before[1] + y) / 2
             path += f"C{before[0]:.1f} {half} {x:.1f} {half} {x:.1f} {y}"
     classes = " ".join(name for name, on in (("hot", edge.strong), ("dashed", edge.dashed)) if on)
-    text = html.escape(plain(edge.text))
+    text = in_html(edge.text)
     middle = points[len(points) // 2 - 1], points[len(points) // 2]
     at = ((middle[0][0] + middle[1][0]) / 2, (middle[0][1] + middle[1][1]) / 2)
     label = f'<text class="beside" x="{at[0] + 5:.1f}" y="{at[1] + 4:.0f}">{text}</text>' if beside and text else ""
@@ -103,7 +103,7 @@ def _node(node: GraphNode, middle: float, layer: int) -> str:
     left, top = _MARGIN + middle - _NODE_WIDTH / 2, _top(layer)
     lane = f'<rect class="lane{node.lane % _LANES}" x="{left:.1f}" y="{top}" width="5" height="{_NODE_HEIGHT}" rx="2"/>'
     return (
-        f'<g class="{"hot" if node.strong else ""}"><title>{html.escape(plain(node.about))}</title>'
+        f'<g class="{"hot" if node.strong else ""}"><title>{in_html(node.about)}</title>'
         f'<rect class="box" x="{left:.1f}" y="{top}" width="{_NODE_WIDTH}" height="{_NODE_HEIGHT}" rx="5"/>{lane}'
         f'<text x="{left + 14:.1f}" y="{top + 19}">{html.escape(short(node.text, _LETTERS))}</text>'
         f'<text class="below" x="{left + 14:.1f}" y="{top + 36}">{html.escape(short(node.below, _LETTERS + 4))}</text>'

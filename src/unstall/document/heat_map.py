@@ -10,7 +10,7 @@ import html
 from collections.abc import Iterator
 
 from unstall.document.document import HeatMap, Lanes, LaneSets, Role, Span, Stretch, Words, words
-from unstall.document.plain import plain, short
+from unstall.document.plain import in_html, short
 from unstall.figures import duration
 
 _SHADES = "·░▒▓█"
@@ -61,13 +61,13 @@ def map_drawing(block: HeatMap) -> str:
     each = max(1, round(30 / cell))
     for column in range(0, len(block.columns), each):
         x = _LEFT + cell * (column + 0.5)
-        label = html.escape(plain(block.columns[column]))
+        label = in_html(block.columns[column])
         inside.append(f'<text class="dim" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{label}</text>')
     about = html.escape(f"{len(block.rows):,} rows and {len(block.columns):,} columns. {block.legend}")
     return (
         f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{about}">\n'
         + "\n".join(inside)
-        + f'\n</svg>\n<p class="dim">{html.escape(plain(block.legend))}</p>'
+        + f'\n</svg>\n<p class="dim">{in_html(block.legend)}</p>'
     )
 
 
@@ -78,7 +78,7 @@ def _cells(block: HeatMap, cell: float) -> Iterator[str]:
         yield f'<text class="dim" x="{_LEFT - 8}" y="{y + 15}" text-anchor="end">{label}</text>'
         for column, value in enumerate(block.values[number]):
             x = _LEFT + cell * column
-            fact = html.escape(plain(block.facts[number][column]))
+            fact = in_html(block.facts[number][column])
             yield (
                 f'<rect class="heat" x="{x:.1f}" y="{y}" width="{max(cell - 1, 1):.1f}" height="{_ROW - 1}" '
                 f'fill-opacity="{0.04 + 0.56 * min(max(value, 0), 1):.3f}"><title>{fact}</title></rect>'
@@ -87,7 +87,7 @@ def _cells(block: HeatMap, cell: float) -> Iterator[str]:
             if mark and cell >= 9 * len(mark):
                 yield (
                     f'<text class="mark" x="{x + cell / 2:.1f}" y="{y + 15}" text-anchor="middle" '
-                    f'pointer-events="none">{html.escape(plain(mark))}</text>'
+                    f'pointer-events="none">{in_html(mark)}</text>'
                 )
 
 
@@ -122,8 +122,8 @@ def lane_drawings(block: LaneSets) -> str:
     for number, lanes in enumerate(block.sets):
         opened = " open" if number == 0 else ""
         parts.append(
-            f'<details name="lanes"{opened}><summary>{html.escape(plain(lanes.title))}</summary>'
-            f"<p>{html.escape(plain(lanes.about))}</p>{_lanes_drawing(lanes)}</details>"
+            f'<details name="lanes"{opened}><summary>{in_html(lanes.title)}</summary>'
+            f"<p>{in_html(lanes.about)}</p>{_lanes_drawing(lanes)}</details>"
         )
     legend = " ".join(
         f'<span><svg class="swatch" viewBox="0 0 16 12" aria-hidden="true">'
@@ -147,14 +147,14 @@ def _lanes_drawing(lanes: Lanes) -> str:
         anchor = "start" if quarter == 0 else "end" if quarter == 4 else "middle"
         time = html.escape(duration(end * quarter // 4))
         inside.append(f'<text class="dim" x="{x:.1f}" y="{height - 6}" text-anchor="{anchor}">{time}</text>')
-    about = html.escape(plain(lanes.about))
+    about = in_html(lanes.about)
     return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{about}">\n' + "\n".join(inside) + "\n</svg>"
 
 
 def _stretch(each: Stretch, y: int, end: int) -> str:
     scale = (_WIDTH - _LEFT) / end
     x, wide = _LEFT + each.start * scale, max((each.end - each.start) * scale, 1.0)
-    text = html.escape(plain(each.text))
+    text = in_html(each.text)
     return (
         f'<rect class="{each.key}" x="{x:.2f}" y="{y}" width="{wide:.2f}" height="{_ROW - 3}">'
         f"<title>{text}</title></rect>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.document.document import Histograms, Sample
-from unstall.document.plain import plain
+from unstall.document.plain import in_html
 
 WIDTH = 720
 _ROW, _HEIGHT, _TICKS = 96, 64, 40  # px: a distribution with its label, the distribution, a group's times
@@ -66,7 +65,7 @@ def _row(sample: Sample, axis: _Axis) -> str:
     )
     left, right, middle = axis.at(sample.low), axis.at(sample.high), axis.at(sample.median)
     return (
-        f'<text x="0" y="18">{_safe(sample.name)} <tspan class="dim">{_safe(sample.about)}</tspan></text>'
+        f'<text x="0" y="18">{in_html(sample.name)} <tspan class="dim">{in_html(sample.about)}</tspan></text>'
         f'<rect class="band" x="{left:.1f}" y="26" width="{max(right - left, 1):.1f}" height="{_ROW - 30}"/>'
         f'<path class="fill" d="{bars}"/>'
         f'<line class="middle" x1="{middle:.1f}" x2="{middle:.1f}" y1="26" y2="{_ROW - 4}"/>'
@@ -99,7 +98,3 @@ def _round_times(low: float, high: float) -> list[tuple[float, str]]:
     digits = max(0, -math.floor(math.log10(step / scale) + 1e-9))
     times = [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
     return [(ns, f"{ns / scale:,.{digits}f} {unit}") for ns in times]
-
-
-def _safe(text: str) -> str:
-    return html.escape(plain(text))

@@ -30,7 +30,7 @@ from unstall.document.document import (
     Words,
 )
 from unstall.document.heat_map import lane_lines, map_lines
-from unstall.document.plain import plain
+from unstall.document.plain import plain, text_of
 from unstall.document.waterfall import as_table
 
 _CODE = {"subject", "place", "name"}
@@ -203,7 +203,7 @@ def _lane_sets(block: LaneSets, top: int) -> str:
 
 
 def _drawn(title: Words, lines: Sequence[Words]) -> str:
-    shown = [plain("".join(span.text for span in line)).rstrip() for line in lines]
+    shown = [plain(text_of(line)).rstrip() for line in lines]
     return f"{inline(title)}\n\n{_fenced(shown, 'text')}" if shown else ""
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from unstall.document.document import Words
 
 _COMMAND = re.compile(r"\s*::\S")
 _LONGEST_NAME = 160  # templated kernel names run to thousands of characters
@@ -26,6 +31,16 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
         return text
     head = (longest - 1) // 2
     return f"{text[:head]}…{text[-(longest - 1 - head) :]}"
+
+
+def text_of(line: Words) -> str:
+    """Returns the text of a line, without its styles."""
+    return "".join(span.text for span in line)
+
+
+def in_html(text: str | Words) -> str:
+    """Returns `text` on one line, without invisible characters and styles, as HTML."""
+    return html.escape(plain(text if isinstance(text, str) else text_of(text)))
 
 
 def no_command(line: str) -> str:

@@ -6,7 +6,6 @@ The colours and fonts are the same as on the interactive pages (`web/src/style/`
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from itertools import repeat
@@ -33,7 +32,7 @@ from unstall.document.document import (
     Waterfall,
     Words,
 )
-from unstall.document.plain import plain
+from unstall.document.plain import in_html, text_of
 from unstall.document.waterfall import as_table
 
 _CLASSES: dict[Role, str] = {
@@ -126,19 +125,15 @@ summary {{ cursor: pointer; padding: 4px 0; }}
 def render(document: Document) -> str:
     """Returns a document as a whole HTML page. Tables are shown with all of their rows."""
     blocks = [_paragraph(document.about), *map(_block, document.caveats)]
-    blocks += [f"<p>{_safe(document.summary)}</p>"] if document.summary else []
+    blocks += [f"<p>{in_html(document.summary)}</p>"] if document.summary else []
     blocks += map(_block, document.blocks)
     graph = graph_svg.STYLE if any(isinstance(block, Graph) for block in document.blocks) else ""
-    return _PAGE.format(title=_safe(document.title), width=_WIDTH, graph=graph, blocks="\n".join(blocks))
-
-
-def _safe(text: str) -> str:
-    return html.escape(plain(text))
+    return _PAGE.format(title=in_html(document.title), width=_WIDTH, graph=graph, blocks="\n".join(blocks))
 
 
 def _inline(line: Words) -> str:
     return "".join(
-        f'<span class="{_CLASSES[span.role]}">{_safe(span.text)}</span>' if span.role else _safe(span.text)
+        f'<span class="{_CLASSES[span.role]}">{in_html(span.text)}</span>' if span.role else in_html(span.text)
         for span in line
     )
 
@@ -166,20 +161,20 @@ def _bullets(block: Bullets) -> str:
 
 @_block.register
 def _bars(block: Bars) -> str:
-    rows = [(_safe(part.label), *map(_safe, figures)) for part, figures in block.legend]
-    return _grid(block.title, (_safe(block.title), *map(_safe, block.names)), rows, ["right"] * len(block.names))
+    rows = [(in_html(part.label), *map(in_html, figures)) for part, figures in block.legend]
+    return _grid(block.title, (in_html(block.title), *map(in_html, block.names)), rows, ["right"] * len(block.names))
 
 
 @_block.register
 def _table(block: Table) -> str:
-    header = _inline(block.title), *(_safe(column.name) for column in block.columns)
-    title = "".join(span.text for span in block.title)
+    header = _inline(block.title), *(in_html(column.name) for column in block.columns)
+    title = text_of(block.title)
     return _grid(title, header, map(_cells, block.rows), [column.align for column in block.columns])
 
 
 def _cells(row: Row) -> list[str]:
     text = "<br>".join(map(_inline, (row.text, *row.below)))
-    return [text, *(_safe(each) if isinstance(each, str) else _inline(each) for each in row.figures)]
+    return [text, *(in_html(each) if isinstance(each, str) else _inline(each) for each in row.figures)]
 
 
 @_block.register
@@ -189,20 +184,20 @@ def _waterfall(block: Waterfall) -> str:
 
 @_block.register
 def _entries(block: Entries) -> str:
-    numbers = [f"{_safe(block.before_number)}{number}. " for number in range(1, len(block.entries) + 1)]
+    numbers = [f"{in_html(block.before_number)}{number}. " for number in range(1, len(block.entries) + 1)]
     items = "".join(map(_entry, numbers, block.entries, repeat(block.names)))
     return f'<h2>{_inline(block.title)}</h2><ol class="numbered">{items}</ol>'
 
 
 def _entry(number: str, entry: Entry, names: Sequence[str]) -> str:
-    figures = ", ".join(f"{_safe(name)} {_safe(figure)}" for name, figure in zip(names, entry.figures, strict=True))
-    details = "".join(f'<br><span class="dim">{_safe(label)}</span> {_inline(text)}' for label, text in entry.details)
+    figures = ", ".join(f"{in_html(name)} {in_html(figure)}" for name, figure in zip(names, entry.figures, strict=True))
+    details = "".join(f'<br><span class="dim">{in_html(label)}</span> {_inline(text)}' for label, text in entry.details)
     return f"<li>{number}{_inline(entry.title)}{figures and ': ' + figures}{details}</li>"
 
 
 @_block.register
 def _code(block: Code) -> str:
-    lines = "\n".join(_safe(plain(line.expandtabs())) for line in block.lines)
+    lines = "\n".join(in_html(line.expandtabs()) for line in block.lines)
     return f"<h2>{_inline(block.title)}</h2><pre>{lines}</pre>"
 
 
@@ -227,7 +222,7 @@ def _graph(block: Graph) -> str:
 
 @_block.register
 def _area(block: Area) -> str:
-    lines = "\n".join(_safe("".join(span.text for span in line)) for line in area_lines.as_lines(block, _AREA_WIDTH))
+    lines = "\n".join(in_html(line) for line in area_lines.as_lines(block, _AREA_WIDTH))
     return f"<h2>{_inline(block.title)}</h2><pre>{lines}</pre>"
 
 
@@ -254,5 +249,5 @@ def _grid(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], alig
     head = row(header, "th") if any(header) else ""
     table = f"<table>{head}{''.join(row(cells, 'td') for cells in rows)}</table>"
     # A wide table scrolls by itself, so that the page never does; a key can reach it.
-    label = _safe(title) or "table"
+    label = in_html(title) or "table"
     return f'<div class="panel" tabindex="0" role="region" aria-label="{label}">{table}</div>'

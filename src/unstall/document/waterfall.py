@@ -7,7 +7,7 @@ from __future__ import annotations
 import html
 
 from unstall.document.document import Column, Level, Row, Span, Table, Waterfall, Words, words
-from unstall.document.plain import plain
+from unstall.document.plain import in_html
 
 _CELLS = 12
 _FULL, _SAVED, _OVER = "█", "░", "▒"
@@ -34,10 +34,10 @@ def drawing(block: Waterfall) -> str:
         f"<span>{gain}</span></li>"
     )
     rows = "".join(_row(level, _whole(block)) for level in block.levels)
-    title = _text(block.title)
+    title = in_html(block.title)
     return (
         f'<section aria-labelledby="promise-title"><h2 id="promise-title">{title}</h2><figure class="panel">'
-        f"<figcaption><b>{_text(block.caption)}</b></figcaption>"
+        f"<figcaption><b>{in_html(block.caption)}</b></figcaption>"
         f'<ol class="waterfall">{head}{rows}</ol></figure></section>'
     )
 
@@ -60,19 +60,15 @@ def _row(level: Level, whole: int) -> str:
     change = (
         f'<rect x="{low:.1f}" width="{high - low:.1f}" height="24" fill="var(--{colour})" fill-opacity="0.35"></rect>'
     )
-    below = "".join(f'<span class="fall-note">{_text(line)}</span>' for line in level.below)
+    below = "".join(f'<span class="fall-note">{in_html(line)}</span>' for line in level.below)
     loss = " is-loss" if level.gain.startswith("-") else ""
     bar = f'<rect width="{low:.1f}" height="24" fill="var(--busy-compute)"></rect>{change if high > low else ""}'
     return (
         '<li class="fall-floor">'
-        f'<span class="fall-what"><span class="fall-title">{_text(level.text)}</span>{below}</span>'
+        f'<span class="fall-what"><span class="fall-title">{in_html(level.text)}</span>{below}</span>'
         '<span class="fall-track">'
         '<svg viewBox="0 0 1000 24" width="100%" height="24" preserveAspectRatio="none" aria-hidden="true">'
         f"{bar}</svg></span>"
-        f'<b class="fall-takes">{_text((level.takes,))}</b>'
+        f'<b class="fall-takes">{in_html((level.takes,))}</b>'
         f'<span class="fall-saves{loss}">{html.escape(level.gain)}</span></li>'
     )
-
-
-def _text(line: Words) -> str:
-    return html.escape(plain("".join(span.text for span in line)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from unstall._version import __version__
 from unstall.errors import UsageError
-from unstall.figures import counted, duration, share
+from unstall.figures import capital, counted, duration, share
 from unstall.fleets.assess import (
     Assessed,
     assess,
@@ -260,7 +260,7 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     most = max(gains, key=lambda each: gains[each])
     if gains[most] < max(_NOTABLE * base, assessed.error_ns):
         text = (
-            f"No rank makes the others wait. {_start(unit)} takes {duration(round(base))}, mostly the ranks' own work."
+            f"No rank makes the others wait. {capital(unit)} takes {duration(round(base))}, mostly the ranks' own work."
         )
         return FleetVerdict(bound_by="own work", text=text)
     after = duration(round(base - gains[most]))
@@ -301,7 +301,7 @@ def _of_turns(assessed: Assessed, unit: str, job: Job) -> str:
     steps = {step for each in stragglers for step in each.steps}
     kinds = Counter(each.causes[0].kind for each in stragglers if each.causes)
     why = f" ({kinds.most_common(1)[0][0]})" if kinds else ""
-    ranks = _start(ranks_text([each.rank for each in stragglers]))
+    ranks = capital(ranks_text([each.rank for each in stragglers]))
     return (
         f"{ranks} take turns: in {counted(len(steps), 'step')} of {job.steps}, one of them makes the others wait{why}. "
         f"If every operation took its median over the ranks, {unit} would take {duration(round(assessed.ideal_ns))} "
@@ -337,7 +337,3 @@ def _why(causes: Sequence[Cause]) -> str:
 
 def _over(unit: str) -> str:
     return "a step" if unit == "a step" else "in the run"
-
-
-def _start(unit: str) -> str:
-    return f"{unit[:1].upper()}{unit[1:]}"

@@ -20,12 +20,12 @@ from unstall.document.document import (
     Words,
     words,
 )
-from unstall.figures import counted, duration
+from unstall.figures import capital, counted, duration
 from unstall.measuring.comparison import Candidate, Comparison, data_of
 from unstall.measuring.measurement import Measurement, Rate, Verdict
 from unstall.measuring.saved import saved
 from unstall.measuring.statistics import Interval, Spread
-from unstall.measuring.wording import capital, names_of, percent, precise
+from unstall.measuring.wording import names_of, percent, precise
 
 _METHODS = {
     "cupti": "by the device's records (CUPTI)",

@@ -35,8 +35,3 @@ def names_of(names: Iterable[str]) -> str:
     if more > 0:
         return f"{', '.join(names[:_MOST_NAMES])} and {more} more"
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def capital(text: str) -> str:
-    """Returns `text` with its first letter as a capital."""
-    return text[:1].upper() + text[1:]

@@ -5,8 +5,9 @@ full report.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap
 
-from unstall.document.document import Block, Code, Column, Document, Prose, Row, Span, Table, Words, words
+from unstall.document.document import Block, Code, Column, Document, Prose, Row, Span, Table, Words, labelled, words
 from unstall.document.plain import short
 from unstall.figures import counted, duration, numbered_findings
 from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, bugs, details, fixed_by, gain_of, heading, no_findings
@@ -79,8 +80,8 @@ def _example(result: Result, about: str) -> Prose | None:
         return None
     number, finding = found
     title = words(Span("What this program is about", "strong"))
-    labelled = tuple(words(Span(f"{label}: ", "dim"), text) for label, text in details(finding, None))
-    return Prose((title, words(f"{number}. " if number else "", heading(result, finding)), *labelled))
+    numbered = words(f"{number}. " if number else "", heading(result, finding))
+    return Prose((title, numbered, *starmap(labelled, details(finding, None))))
 
 
 def example_of(result: Result, about: str) -> tuple[str, Finding] | None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from unstall.document.document import Block, Code, Document, Prose, Span, Words, words
+from unstall.document.document import Block, Code, Document, Prose, Span, Words, labelled, words
 from unstall.figures import duration
 from unstall.patches.patch import Patch
 from unstall.patches.source import Excerpt
@@ -114,11 +114,11 @@ def document(
     if caveat:
         blocks.append(Prose((words(Span(caveat, "warning")),)))
     blocks += [_source(role, where, found) for role, where, found in excerpts if where.line is not None]
-    labelled = [(label, text) for label, text in details(finding, None) if label not in ("at", "from")]
-    blocks.append(Prose(tuple(words(Span(f"{label}: ", "dim"), text) for label, text in labelled)))
+    about = (labelled(label, text) for label, text in details(finding, None) if label not in ("at", "from"))
+    blocks.append(Prose(tuple(about)))
     blocks += _patch(patch, apply)
     if others := _others(result, number, finding):
-        blocks.append(Prose((words(Span("also at this line: ", "dim"), "; ".join(others)),)))
+        blocks.append(Prose((labelled("also at this line", "; ".join(others)),)))
     is_number = number.removeprefix(BEFORE_BUGS).isdecimal()
     what = f"{'bug' if finding.wrong else 'finding'} {number if is_number else f'at {number}'}: "
     return Document(
@@ -180,8 +180,8 @@ def _patch(patch: Patch | str, apply: str) -> list[Block]:
     if isinstance(patch, str):
         return [Prose((words(Span("no patch: ", "strong"), patch),))]
     shown: list[Block] = [Code(words("patch"), tuple(patch.diff.splitlines()), "diff")]
-    note = [words(Span("note: ", "dim"), patch.note)] if patch.note else []
-    return [*shown, Prose((*note, words(Span("apply it: ", "dim"), apply)))]
+    note = [labelled("note", patch.note)] if patch.note else []
+    return [*shown, Prose((*note, labelled("apply it", apply)))]
 
 
 def _lines(role: str, where: Where | Caller, found: Excerpt) -> Lines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unstall.document.document import Annotation, Bar, Bars, Bullets, Column, Document, Page, Part, Span, Table, words
-from unstall.figures import duration, good_to, share
+from unstall.figures import capital, duration, good_to, share
 from unstall.report.pictures import Draw, no_pictures
 from unstall.report.wording import NO_GAIN, about, bars_of, parts, per_step, row, saved
 from unstall.result import UNTRUSTED, WhatIf
@@ -50,7 +50,7 @@ def conclusion(result: WhatIf) -> str:
         )
     if not result.edits:
         about = "about " if result.undistorted_by in ("usual cost", "host-only steps") else ""
-        return f"{_capital(unit)} takes {about}{duration(before)}."
+        return f"{capital(unit)} takes {about}{duration(before)}."
     gain = saved(before - after, before, error_ns=result.error_ns)
     if gain == NO_GAIN:
         return f"No change: {unit} would still take {duration(after)}."
@@ -64,7 +64,7 @@ def conclusion(result: WhatIf) -> str:
         return f"Slower: {unit} would take {duration(after)} instead of {duration(before)}."
     times = before / max(after, 1)
     much = f"{times:.3g}x as fast" if times >= 1.1 else f"{share(before - after, before)} less"
-    return f"{_capital(unit)} would take {duration(after)} instead of {duration(before)}: {much}."
+    return f"{capital(unit)} would take {duration(after)} instead of {duration(before)}: {much}."
 
 
 def _steps(result: WhatIf) -> Table:
@@ -84,7 +84,7 @@ def _steps(result: WhatIf) -> Table:
     replayed = f"the replay takes {duration(result.replayed_step_ns)}, {_off(error)}"
     add("as simulated" if result.source.simulated else "as recorded", result.measured_step_ns, replayed)
     if abs(error) > UNTRUSTED:
-        return Table(words(_capital(result.steps.unit)), (Column("takes"), Column("")), tuple(rows))
+        return Table(words(capital(result.steps.unit)), (Column("takes"), Column("")), tuple(rows))
     steady = result.undistorted_step_ns / max(result.replayed_step_ns, 1) - 1
     if result.undistorted_by != "nothing":
         add("without the recorder", result.undistorted_step_ns, _basis(result))
@@ -100,11 +100,7 @@ def _steps(result: WhatIf) -> Table:
     after = " after these changes" if result.edits else ""
     add(f"floor: device busy time{after}", result.floor_ns, "changes to the host alone cannot go below this")
     gain = f"gain ± {duration(result.error_ns)}" if result.error_ns and result.edits else "gain"
-    return Table(words(_capital(result.steps.unit)), (Column("takes"), Column(gain)), tuple(rows))
-
-
-def _capital(unit: str) -> str:
-    return f"{unit[:1].upper()}{unit[1:]}"
+    return Table(words(capital(result.steps.unit)), (Column("takes"), Column(gain)), tuple(rows))
 
 
 def _replay_error(result: WhatIf) -> float:

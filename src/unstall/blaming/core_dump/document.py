@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from unstall.blaming.core_dump.result import CoreDump, DeviceException, Grid, Index, Instruction
-from unstall.document.document import Annotation, Block, Document, Prose, Span, Words, words
+from unstall.document.document import Annotation, Block, Document, Prose, Span, Words, labelled, words
 from unstall.document.plain import plain, short
 from unstall.document.shown import Shown
 from unstall.figures import counted
@@ -85,28 +85,30 @@ def _blocks(dump: CoreDump) -> Iterator[Block]:
 
 def _of_grid(grid: Grid) -> Iterator[Words]:
     name = short(grid.kernel, 150) or "a kernel whose name the dump does not have"
-    yield _fact("kernel", Span(f"{name}, {_index(grid.blocks)} blocks of {_index(grid.threads)} threads", "name"))
+    yield labelled("kernel", Span(f"{name}, {_index(grid.blocks)} blocks of {_index(grid.threads)} threads", "name"))
     if grid.exception is not None:
         yield from _of_exception(grid.exception)
     else:
         for each in grid.standing:
-            yield _fact("stands at", words(Span(_place(each), "place"), f", {counted(each.warps, 'warp')}"))
+            yield labelled("stands at", words(Span(_place(each), "place"), f", {counted(each.warps, 'warp')}"))
     x, y, z = grid.blocks
     resident = f"{grid.resident_blocks:,} of {x * y * z:,} blocks on {counted(grid.multiprocessors, 'multiprocessor')}"
-    yield _fact("on the device", f"{resident}, {counted(grid.resident_warps, 'warp')}; grid {grid.number}")
+    yield labelled("on the device", f"{resident}, {counted(grid.resident_warps, 'warp')}; grid {grid.number}")
     for line in grid.launched_by:
-        yield _fact("launched by", Span(plain(line), "place"))
+        yield labelled("launched by", Span(plain(line), "place"))
 
 
 def _of_exception(exception: DeviceException) -> Iterator[Words]:
-    yield _fact("exception", f"{exception.name}: {exception.words}")
+    yield labelled("exception", f"{exception.name}: {exception.words}")
     if exception.at is not None:
-        yield _fact("instruction", Span(_place(exception.at), "place"))
+        yield labelled("instruction", Span(_place(exception.at), "place"))
         for line in exception.at.source[1:]:
-            yield _fact("inlined at", Span(f"{plain(line.file)}:{line.line}", "place"))
+            yield labelled("inlined at", Span(f"{plain(line.file)}:{line.line}", "place"))
     if exception.block is not None and exception.thread is not None:
         where = f"block {_index(exception.block)}, the warp of thread {_index(exception.thread)}"
-        yield _fact("first in", f"{where}; {counted(exception.warps, 'warp')} of {counted(exception.blocks, 'block')}")
+        yield labelled(
+            "first in", f"{where}; {counted(exception.warps, 'warp')} of {counted(exception.blocks, 'block')}"
+        )
 
 
 def _place(at: Instruction) -> str:
@@ -133,7 +135,3 @@ def _source_of(exception: DeviceException | None) -> tuple[str | None, int | Non
 
 def _index(index: Index) -> str:
     return "({}, {}, {})".format(*index)
-
-
-def _fact(label: str, text: str | Span | Words) -> Words:
-    return words(Span(f"{label}: ", "dim"), text)

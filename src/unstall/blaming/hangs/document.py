@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from unstall.blaming.document import fact, source_block
+from unstall.blaming.document import source_block
 from unstall.blaming.names import at_line, place
 from unstall.blaming.result import BlameResult, Hang, Line, Process, Standing, Suspect
-from unstall.document.document import Annotation, Block, Bullets, Document, Prose, Span, Words, words
+from unstall.document.document import Annotation, Block, Bullets, Document, Prose, Span, Words, labelled, words
 from unstall.document.plain import plain, short
 from unstall.document.shown import Shown
-from unstall.figures import counted, duration
+from unstall.figures import capital, counted, duration
 
 _MOST_OTHERS, _MOST_THREADS = 8, 8
 
@@ -130,12 +130,12 @@ def _of_process(process: Process) -> str:
         )  # in a function of the user's
         return f"Streams wait for each other: {' and '.join(_circular(each, is_called) for each in circular)}."
     if sure := _sure(process):
-        return f"{_capital(_standing(sure[0]))}."
+        return f"{capital(_standing(sure[0]))}."
     host = _of_host(process)
     if not process.worked:
         return f"Nothing was put on a device yet. {host}"
     if process.streams:
-        return f"{_capital(_standing(process.streams[0]))}, or has done it unseen. {host}"
+        return f"{capital(_standing(process.streams[0]))}, or has done it unseen. {host}"
     return f"All work that was put on the device is done. {host}"
 
 
@@ -240,26 +240,22 @@ def _details(process: Process, *, titled: bool) -> Iterator[Block]:
 def _facts(process: Process) -> Iterator[Words]:
     for each in process.streams:
         unseen = "" if each.is_sure else " (or has done it: the driver does not say)"
-        yield fact("device", words(f"{_standing(each)}{unseen}"))
+        yield labelled("device", f"{_standing(each)}{unseen}")
         has_kernel = each.waits in ("kernel", "graph", "collective")
         for name in each.work.work[:3] if each.work and has_kernel else ():
-            yield fact("kernel", Span(short(name, 150), "name"))
+            yield labelled("kernel", Span(short(name, 150), "name"))
         for caller in each.work.called_from[:2] if each.work else ():
-            yield fact("called from", Span(place(caller), "place"))
+            yield labelled("called from", Span(place(caller), "place"))
     if process.worked and not process.streams:
-        yield fact("device", words("all work is done"))
+        yield labelled("device", "all work is done")
     if process.at is not None:
-        yield fact("host", Span(place(process.at), "place"))
+        yield labelled("host", Span(place(process.at), "place"))
     for thread in process.threads[:_MOST_THREADS]:
         if not thread.is_main:
-            yield fact("thread", Span(place(thread.at), "place"))
+            yield labelled("thread", Span(place(thread.at), "place"))
 
 
 def _title(process: Process) -> str:
     rank = f"rank {process.rank}, " if process.rank is not None else ""
     quiet = f"nothing has moved for {duration(process.quiet_ns)}" if process.quiet_ns else "nothing moves"
-    return _capital(f"{rank}process {process.pid} ({_STATES.get(process.state, quiet)})")
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return capital(f"{rank}process {process.pid} ({_STATES.get(process.state, quiet)})")
