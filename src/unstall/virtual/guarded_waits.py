@@ -45,7 +45,8 @@ class GuardedWaits:
 
     `before`, `allocating`, `launching` and `emptying_cache` raise SyncError if the guard forbids
     the wait. They return None if the call does not wait, or if the calling thread is not guarded.
-    Otherwise they return the wait, and the shim passes it to `after` when the wait ends.
+    Otherwise they return the wait, and the shim passes it to `after` when the wait ends. `operators`
+    are the names of the operators that the calling thread is in.
     """
 
     def __init__(self, shim: WaitingShim, simulator: Simulator) -> None:
@@ -58,17 +59,10 @@ class GuardedWaits:
         device.
 
         Args:
-            operators: The names of the operators that the calling thread is in.
             kind: The kind of wait.
             size_bytes: The number of bytes that are copied.
             staged: 1 for a non-blocking copy from or to pageable memory, which the driver copies
                 through buffers of its own; else 0. A small upload of this sort does not wait.
-
-        Returns:
-            The wait, or None if the call does not wait or the thread is not guarded.
-
-        Raises:
-            SyncError: The guard forbids the wait.
         """
         if kind == "upload" and staged and size_bytes <= self._simulator.costs.limits.staged_at_once_bytes:
             return None  # its bytes travel in the launch queue
@@ -78,18 +72,6 @@ class GuardedWaits:
         """Announces a request for device memory, which waits if the caching allocator has to ask
         the driver. The shim does not announce requests that it knows to be served from the
         allocator's cache.
-
-        Args:
-            operators: The names of the operators that the calling thread is in.
-            device: The device.
-            stream: The stream for which the memory is requested.
-            size_bytes: The size of the request.
-
-        Returns:
-            The wait, or None if the request does not wait or the thread is not guarded.
-
-        Raises:
-            SyncError: The guard forbids the wait.
         """
         if not is_guarded():
             return None
@@ -99,19 +81,8 @@ class GuardedWaits:
         return self._begin(operators, kind)
 
     def launching(self, operators: Sequence[str], device: int, stream: int, signature: int) -> Begun | None:
-        """Announces the launch of an operator's work, which may wait.
-
-        Args:
-            operators: The names of the operators that the calling thread is in.
-            device: The device.
-            stream: The stream of the launch.
-            signature: The number of the operator's signature in the shim's log.
-
-        Returns:
-            The wait, or None if the launch does not wait or the thread is not guarded.
-
-        Raises:
-            SyncError: The guard forbids the wait.
+        """Announces the launch of an operator's work, which may wait. `signature` is the number of the
+        operator's signature in the shim's log.
         """
         if not is_guarded():
             return None
@@ -120,16 +91,6 @@ class GuardedWaits:
     def emptying_cache(self, operators: Sequence[str], device: int) -> Begun | None:
         """Announces that torch.cuda.empty_cache() is about to give back the free memory of one
         device, which may wait.
-
-        Args:
-            operators: The names of the operators that the calling thread is in.
-            device: The device.
-
-        Returns:
-            The wait, or None if the call does not wait or the thread is not guarded.
-
-        Raises:
-            SyncError: The guard forbids the wait.
         """
         if not is_guarded():
             return None

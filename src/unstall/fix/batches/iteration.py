@@ -259,7 +259,7 @@ class Iteration:
             if self._held is not None or self._slower():
                 self._change("beside", self._held or "fetching ahead was slower: only copies overlap")
             else:
-                self._go_ahead(self._passes.depth or _DEPTH, "fetched ahead by a thread")
+                self._go_ahead(self._passes.depth or _DEPTH)
         return self._mode
 
     def _decide(self) -> None:
@@ -284,7 +284,7 @@ class Iteration:
             self._change("beside", "fetched by the program's own thread, copies overlap: depth=0")
             return
         if self._depth != "auto":
-            self._go_ahead(self._depth, "fetched ahead by a thread")
+            self._go_ahead(self._depth)
             return
         fetch = median(seen.batch.fetching.ns for seen in later)
         interval = min((span.ns for span in self._intervals[1:]), default=0)
@@ -301,12 +301,12 @@ class Iteration:
         if fitting == 0:
             self._change("beside", "nothing fetched ahead: a batch more takes too much of the memory that is left")
             return
-        self._go_ahead(min(fitting, _DEEP if uneven else _DEPTH), "fetched ahead by a thread")
+        self._go_ahead(min(fitting, _DEEP if uneven else _DEPTH))
 
-    def _go_ahead(self, depth: int, why: str) -> None:
+    def _go_ahead(self, depth: int) -> None:
         assert self._batches is not None
         self._seen = []
-        self._change("ahead", why, depth)
+        self._change("ahead", "fetched ahead by a thread", depth)
         self._batches.ahead = True
         self._producer = Producer(self._batches.next, depth, self._accelerator.enter)
 

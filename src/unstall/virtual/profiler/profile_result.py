@@ -8,12 +8,13 @@ FunctionEvents.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,6 +54,11 @@ class Asked:
     fallback: bool = False
 
 
+def _always(value: object) -> Callable[[object], Any]:
+    """Returns a method that returns `value`: what the virtual GPU's profile does not tell."""
+    return lambda self: copy(value)
+
+
 @dataclass(slots=True, eq=False)
 class Event:
     """One event of a profile, with the methods of Kineto's events."""
@@ -78,9 +84,6 @@ class Event:
     def name(self) -> str:
         return self.what
 
-    def overload_name(self) -> str:
-        return ""
-
     def activity_type(self) -> str:
         return self.activity
 
@@ -96,8 +99,7 @@ class Event:
     def start_thread_id(self) -> int:
         return self.thread
 
-    def end_thread_id(self) -> int:
-        return self.thread
+    end_thread_id = start_thread_id
 
     def fwd_thread_id(self) -> int:
         return self.forward_thread
@@ -132,68 +134,24 @@ class Event:
     def structured_input_shapes(self) -> list[object]:
         return self.sizes
 
-    def structured_input_strides(self) -> list[object]:
-        return []
-
-    def dtypes(self) -> list[str]:
-        return []
-
-    def concrete_inputs(self) -> list[object]:
-        return []
-
-    def kwinputs(self) -> dict[str, object]:
-        return {}
-
     def stack(self) -> list[str]:
         return self.frames
 
     def nbytes(self) -> int:
         return self.bytes
 
-    def flops(self) -> int:
-        return 0
-
     def cuda_elapsed_us(self) -> float:
         return self.device_us
-
-    def privateuse1_elapsed_us(self) -> float:
-        return -1
-
-    def is_async(self) -> bool:
-        return False
-
-    def is_hidden_event(self) -> bool:
-        return False
 
     def is_user_annotation(self) -> bool:
         return self.activity.endswith("user_annotation")
 
-    def is_python_function(self) -> bool:
-        return False
-
-    def metadata_json(self) -> str:
-        return ""
-
-    def extra_meta(self) -> dict[str, str]:
-        return {}
-
-    def flow_id(self) -> int:
-        return 0
-
-    def flow_type(self) -> int:
-        return 0
-
-    def flow_start(self) -> bool:
-        return False
-
-    def python_id(self) -> int:
-        return -1
-
-    def python_parent_id(self) -> int:
-        return -1
-
-    def python_module_id(self) -> int:
-        return -1
+    overload_name = metadata_json = _always("")
+    structured_input_strides = dtypes = concrete_inputs = _always([])
+    kwinputs = extra_meta = _always({})
+    flops = flow_id = flow_type = _always(0)
+    privateuse1_elapsed_us = python_id = python_parent_id = python_module_id = _always(-1)
+    is_async = is_hidden_event = is_python_function = flow_start = _always(False)
 
 
 class ProfileResult:
