@@ -9,7 +9,7 @@ from virtual.simulate.logs import HOST, Log
 from virtual.simulate.runs import begin
 
 from unstall.virtual.log import LogCode
-from unstall.virtual.simulation.host_clock import MixedHost
+from unstall.virtual.simulation.mixed_host import MixedHost
 from unstall.virtual.simulation.simulator import Simulator
 
 SECOND = 1_000_000_000

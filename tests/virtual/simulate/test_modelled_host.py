@@ -13,7 +13,7 @@ from virtual.simulate.logs import HOST, MIB, Log
 from unstall.timeline.columns import I64
 from unstall.virtual.costs.model import HostCosts
 from unstall.virtual.log import RECORD, LogCode
-from unstall.virtual.simulation.host_clock import ModelledHost
+from unstall.virtual.simulation.modelled_host import ModelledHost
 
 NODE, RECORDED, COLD, FOREIGN_FREE, ENGINE = 7_000, 500, 900, 300, 60_000
 USE, COLD_USE, FURTHER = 20, 60, 700

@@ -31,8 +31,11 @@ from unstall.virtual.own_place import own_place
 from unstall.virtual.races import RaceLog
 from unstall.virtual.simulation import counts
 from unstall.virtual.simulation.collectives import Group, Meeting, collective_of
-from unstall.virtual.simulation.host_clock import HostClock, MeasuredHost, MixedHost, ModelledHost, Moment
+from unstall.virtual.simulation.host_clock import HostClock, Moment
 from unstall.virtual.simulation.late_read import LateRead
+from unstall.virtual.simulation.measured_host import MeasuredHost
+from unstall.virtual.simulation.mixed_host import MixedHost
+from unstall.virtual.simulation.modelled_host import ModelledHost
 from unstall.virtual.simulation.requests import growth
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.simulation.stacks import costed, shown
