@@ -6,18 +6,17 @@ Every nanosecond of the analysed time counts exactly once.
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
 from unstall.locate.kinds import is_communication
 from unstall.result import IDLE_CAUSES, Accounts, Busy, Idle
-from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Timeline
+from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Table, Timeline
 from unstall.timeline.intervals import Intervals
 
 CAUSE = {name: code for code, name in enumerate(IDLE_CAUSES)}
 
 
-class Gaps(msgspec.Struct, frozen=True, eq=False):
+class Gaps(Table, frozen=True, eq=False):
     """Intervals in which one device was idle, or in which all devices were idle at the same time.
 
     The attributes are columns with one element per interval. The intervals are sorted by time.
@@ -40,9 +39,6 @@ class Gaps(msgspec.Struct, frozen=True, eq=False):
     op: I32
     culprit: I32
     behind: I8
-
-    def __len__(self) -> int:
-        return len(self.start)
 
     @property
     def length(self) -> I64:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cached_property
 
-import msgspec
 import numpy as np
 
 from unstall.locate.kinds import is_asleep, is_data_loading, is_prefetch_wait, is_recorder_at_work, named
@@ -21,6 +20,7 @@ from unstall.timeline.columns import (
     Host,
     HostKind,
     HostMemory,
+    Table,
     Timeline,
 )
 from unstall.timeline.copies import is_synchronous
@@ -50,7 +50,7 @@ _BACKWARD = "<built-in method run_backward of "
 _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, even when recorded
 
 
-class HostWaits(msgspec.Struct, frozen=True, eq=False):
+class HostWaits(Table, frozen=True, eq=False):
     """Intervals in which the host was blocked until a device had finished some work.
 
     The attributes are columns with one element per interval. The intervals are sorted by start.
@@ -69,9 +69,6 @@ class HostWaits(msgspec.Struct, frozen=True, eq=False):
     start: I64
     end: I64
     upload: I32
-
-    def __len__(self) -> int:
-        return len(self.row)
 
     @property
     def for_copy(self) -> Bool:

@@ -23,7 +23,7 @@ from unstall.errors import TraceError
 from unstall.fleets.reduce import Arrivals
 from unstall.replay.program import Instructions, Ops, Program, Recorded
 from unstall.result import Finding, Where
-from unstall.timeline.columns import I64
+from unstall.timeline.columns import I64, Table
 
 SCHEMA = "unstall.rank/1"
 _MOST_BYTES = 1 << 30
@@ -77,7 +77,7 @@ class Cost(IntEnum):
     HOST = 5
 
 
-class Calls(msgspec.Struct, frozen=True, eq=False):
+class Calls(Table, frozen=True, eq=False):
     """The collectives of one rank, in the order in which the host launched them. Each array has one value for each
     collective. Times are in ns of the rank's clock, from `Summary.zero_ns` on.
 
@@ -115,11 +115,8 @@ class Calls(msgspec.Struct, frozen=True, eq=False):
     position: I64
     beside: I64
 
-    def __len__(self) -> int:
-        return len(self.op)
 
-
-class Costs(msgspec.Struct, frozen=True, eq=False):
+class Costs(Table, frozen=True, eq=False):
     """What each source line of one rank costs in each stretch of each step. A stretch is the part of a step from one
     collective's launch to the next. Each array has one value for each combination of step, stretch, line and kind of
     cost.
@@ -141,9 +138,6 @@ class Costs(msgspec.Struct, frozen=True, eq=False):
     time: I64
     count: I64
     blocks: I64
-
-    def __len__(self) -> int:
-        return len(self.step)
 
 
 def explains(finding: Finding) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
 Bool: TypeAlias = NDArray[np.bool_]
 Recorder: TypeAlias = Literal["cupti", "torch", "virtual"]
+_DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 StepMarks: TypeAlias = Literal["optimizer", "loader", "forward", "explicit", "time"]
 
 
@@ -112,7 +113,24 @@ class FaultKind(IntEnum):
     OTHER = 6
 
 
-class Host(msgspec.Struct, frozen=True, eq=False):
+class Table(msgspec.Struct, frozen=True, eq=False):
+    """A struct of arrays: one-dimensional columns of equal length."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.__struct_fields__[0]))
+
+    @classmethod
+    def none(cls) -> Self:
+        """Returns a table without rows."""
+        return cls(**{name: np.zeros(0, dtype) for name, dtype in cls.dtypes().items()})
+
+    @classmethod
+    def dtypes(cls) -> dict[str, type[np.generic]]:
+        """Returns the type of each column, by the column's name."""
+        return {name: _DTYPES[of] for name, of in cls.__annotations__.items()}
+
+
+class Host(Table, frozen=True, eq=False):
     """Events of the host: operators, calls of CUDA, Python frames, annotations.
 
     They are sorted by thread, then by start, then by end, the latest end first. So a caller comes
@@ -131,11 +149,8 @@ class Host(msgspec.Struct, frozen=True, eq=False):
     stack: I32  # row of Stacks: the innermost Python frame known for the event
     shapes: I32  # text of the operator's input shapes
 
-    def __len__(self) -> int:
-        return len(self.start)
 
-
-class Device(msgspec.Struct, frozen=True, eq=False):
+class Device(Table, frozen=True, eq=False):
     """Ops of all devices, sorted by start."""
 
     kind: I8  # DeviceKind
@@ -151,9 +166,6 @@ class Device(msgspec.Struct, frozen=True, eq=False):
     host_memory: I8  # HostMemory
     blocks: I32  # thread blocks of a kernel's grid; -1 if not known
     share: I32  # thousandths of the device that a kernel uses; -1 if not known
-
-    def __len__(self) -> int:
-        return len(self.start)
 
     def heads(self, *, of_unknown: bool) -> Bool:
         """Returns a mask of the ops that come, on their stream, before the first op whose launch is
@@ -174,7 +186,7 @@ class Device(msgspec.Struct, frozen=True, eq=False):
         return found
 
 
-class Waits(msgspec.Struct, frozen=True, eq=False):
+class Waits(Table, frozen=True, eq=False):
     """Waits of the host and of streams, one row for each, sorted by the host event that waits
     (column `host`).
     """
@@ -186,32 +198,23 @@ class Waits(msgspec.Struct, frozen=True, eq=False):
     on_stream: I32  # row of Streams: where that event was recorded
     inferred: Bool  # not in the file, but inferred from the order of calls
 
-    def __len__(self) -> int:
-        return len(self.host)
 
-
-class Threads(msgspec.Struct, frozen=True, eq=False):
+class Threads(Table, frozen=True, eq=False):
     """The threads of the host, sorted by process id and thread id."""
 
     process: I32  # text of the process id
     thread: I32  # text of the thread id
     name: I32  # text of its name
 
-    def __len__(self) -> int:
-        return len(self.process)
 
-
-class Streams(msgspec.Struct, frozen=True, eq=False):
+class Streams(Table, frozen=True, eq=False):
     """The streams of all devices."""
 
     device: I32
     stream: I64  # the recorder's own stream id
 
-    def __len__(self) -> int:
-        return len(self.device)
 
-
-class Lines(msgspec.Struct, frozen=True, eq=False):
+class Lines(Table, frozen=True, eq=False):
     """Source lines. Each combination of file, line and function occurs once."""
 
     file: I32  # text; the path as recorded, which torch strips of its `sys.path` prefix
@@ -220,11 +223,8 @@ class Lines(msgspec.Struct, frozen=True, eq=False):
     exact: Bool  # the line that runs; else the function's `def` line
     digest: I64  # of the line's text, by which a comparison recognises it; -1 if unknown
 
-    def __len__(self) -> int:
-        return len(self.file)
 
-
-class Stacks(msgspec.Struct, frozen=True, eq=False):
+class Stacks(Table, frozen=True, eq=False):
     """Call stacks as trees. Each row is a frame, and `parent` is the row of the frame that called
     it. Stacks with the same outer frames share the rows of these frames.
     """
@@ -232,11 +232,8 @@ class Stacks(msgspec.Struct, frozen=True, eq=False):
     parent: I32  # row of Stacks, always smaller than its own; -1 at the root
     line: I32  # row of Lines
 
-    def __len__(self) -> int:
-        return len(self.parent)
 
-
-class Memory(msgspec.Struct, frozen=True, eq=False):
+class Memory(Table, frozen=True, eq=False):
     """Allocations and frees of torch's caching allocator, sorted by time. Empty if they were not
     recorded.
     """
@@ -248,11 +245,8 @@ class Memory(msgspec.Struct, frozen=True, eq=False):
     reserved: I64
     address: I64  # of the block that was allocated or freed; -1 if unknown
 
-    def __len__(self) -> int:
-        return len(self.time)
 
-
-class Races(msgspec.Struct, frozen=True, eq=False):
+class Races(Table, frozen=True, eq=False):
     """Data races, one row for each, in the order in which they first occur. Empty if accesses to
     memory were not recorded.
     """
@@ -265,17 +259,8 @@ class Races(msgspec.Struct, frozen=True, eq=False):
     bytes: I64  # bytes that both access
     count: I64  # how often
 
-    def __len__(self) -> int:
-        return len(self.kind)
 
-    @classmethod
-    def none(cls) -> Races:
-        """Returns a table without rows."""
-        row, number = np.zeros(0, np.int32), np.zeros(0, np.int64)
-        return cls(np.zeros(0, np.int8), row, row, row, row, number, number)
-
-
-class Dependencies(msgspec.Struct, frozen=True, eq=False):
+class Dependencies(Table, frozen=True, eq=False):
     """Pairs of operators or calls whose work runs on devices. The later one needs bytes that the
     earlier one used.
 
@@ -286,17 +271,8 @@ class Dependencies(msgspec.Struct, frozen=True, eq=False):
     later: I32  # host row of the call or operator that needs the bytes
     bytes: I64  # that `later` reads of what `earlier` wrote; 0 if `later` only overwrites bytes that `earlier` used
 
-    def __len__(self) -> int:
-        return len(self.bytes)
 
-    @classmethod
-    def none(cls) -> Dependencies:
-        """Returns a table without rows."""
-        row = np.zeros(0, np.int32)
-        return cls(row, row, np.zeros(0, np.int64))
-
-
-class Faults(msgspec.Struct, frozen=True, eq=False):
+class Faults(Table, frozen=True, eq=False):
     """Faults of devices, in order of time. After a fault of a kernel, the device computes nothing
     more.
     """
@@ -311,17 +287,8 @@ class Faults(msgspec.Struct, frozen=True, eq=False):
     ended: Bool  # the error ended the program
     details: I32  # text: `fault_details.FaultDetails` as JSON
 
-    def __len__(self) -> int:
-        return len(self.kind)
 
-    @classmethod
-    def none(cls) -> Faults:
-        """Returns a table without rows."""
-        row = np.zeros(0, np.int32)
-        return cls(np.zeros(0, np.int8), row, row, row, row, row, np.zeros(0, np.int64), np.zeros(0, np.bool_), row)
-
-
-class Held(msgspec.Struct, frozen=True, eq=False):
+class Held(Table, frozen=True, eq=False):
     """The allocations that filled a device's memory when one more allocation was refused, which
     ended the program.
 
@@ -333,17 +300,8 @@ class Held(msgspec.Struct, frozen=True, eq=False):
     bytes: I64
     count: I64  # number of allocations
 
-    def __len__(self) -> int:
-        return len(self.call)
 
-    @classmethod
-    def none(cls) -> Held:
-        """Returns a table without rows."""
-        number = np.zeros(0, np.int64)
-        return cls(np.zeros(0, np.int32), number, number)
-
-
-class Collectives(msgspec.Struct, frozen=True, eq=False):
+class Collectives(Table, frozen=True, eq=False):
     """What is known about calls of torch.distributed: one row for each op that such a call
     launched.
 
@@ -361,17 +319,8 @@ class Collectives(msgspec.Struct, frozen=True, eq=False):
     source: I64  # of a send or a receive: the rank that sends
     target: I64  # … and the rank that receives
 
-    def __len__(self) -> int:
-        return len(self.op)
 
-    @classmethod
-    def none(cls) -> Collectives:
-        """Returns a table without rows."""
-        row, number = np.zeros(0, np.int32), np.zeros(0, np.int64)
-        return cls(row, row, row, number, number, number, row, number, number, number)
-
-
-class Uploads(msgspec.Struct, frozen=True, eq=False):
+class Uploads(Table, frozen=True, eq=False):
     """Copies from the host to a device, and which work uses their data. Rows are in the order of
     the calls.
 
@@ -387,50 +336,14 @@ class Uploads(msgspec.Struct, frozen=True, eq=False):
     last_use: I32  # host row of the last such call before other data are copied to this memory; -1 if none
     alone: Bool  # whether all of these calls use the copy's stream, and no copy wrote only a part of its memory
 
-    def __len__(self) -> int:
-        return len(self.call)
 
-    @classmethod
-    def none(cls) -> Uploads:
-        """Returns a table without rows."""
-        row = np.zeros(0, np.int32)
-        return cls(row, row, row, row, row, row, np.zeros(0, np.bool_))
-
-
-class ClockReads(msgspec.Struct, frozen=True, eq=False):
+class ClockReads(Table, frozen=True, eq=False):
     """The places at which the program read a clock on its main thread, sorted by time. Empty if
     they are not known.
     """
 
     time: I64
     line: I32  # row of Lines
-
-    def __len__(self) -> int:
-        return len(self.time)
-
-    @classmethod
-    def none(cls) -> ClockReads:
-        """Returns a table without rows."""
-        return cls(np.zeros(0, np.int64), np.zeros(0, np.int32))
-
-
-Table: TypeAlias = (
-    Host
-    | Device
-    | Waits
-    | Threads
-    | Streams
-    | Lines
-    | Stacks
-    | Memory
-    | Races
-    | Dependencies
-    | Faults
-    | Held
-    | Collectives
-    | Uploads
-    | ClockReads
-)
 
 
 class StepsLeftOut(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,27 +4,18 @@ vectorised and exact.
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
-from unstall.timeline.columns import I64
+from unstall.timeline.columns import I64, Table
 
 
-class Intervals(msgspec.Struct, frozen=True, eq=False):
+class Intervals(Table, frozen=True, eq=False):
     """A set of times in ns, as half-open intervals [start, end). They do not overlap, none is
     empty, and they are in ascending order.
     """
 
     start: I64
     end: I64
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    @classmethod
-    def none(cls) -> Intervals:
-        """Returns the empty set."""
-        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     @classmethod
     def union(cls, start: I64, end: I64) -> Intervals:

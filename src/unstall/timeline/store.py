@@ -94,7 +94,6 @@ _NEWER_COLUMNS = frozenset(
         *("collectives.members", "collectives.sequence", "collectives.source", "collectives.target"),
     }
 )
-_DTYPES = {"I8": np.int8, "I32": np.int32, "I64": np.int64, "Bool": np.bool_}
 _TEXT = "strings"
 _UNREADABLE = (
     *(OSError, KeyError, ValueError, EOFError, RecursionError, MemoryError, NotImplementedError, RuntimeError),
@@ -227,8 +226,8 @@ def _table(archive: zipfile.ZipFile, name: str, cls: type[Any]) -> Any:
         return _NOT_ALWAYS[name]()
     columns: dict[str, NDArray[Any]] = {}
     members = frozenset(archive.namelist())
-    for column, kind in cls.__annotations__.items():
-        member, dtype = f"{name}.{column}.npy", np.dtype(_DTYPES[kind])
+    for column, kind in cls.dtypes().items():
+        member, dtype = f"{name}.{column}.npy", np.dtype(kind)
         if f"{name}.{column}" in _NEWER_COLUMNS and member not in members:
             columns[column] = np.full(len(next(iter(columns.values()))), -1, dtype)
         else:
