@@ -126,7 +126,7 @@ def test_those_that_fail_name_their_reason_and_keep_their_log(audited: tuple[Pat
     failures = {name: row["failure"] for name, row in _rows(outcome).items() if row["failure"]}
     assert {name: failure["reason"] for name, failure in failures.items()} == {
         "steps.py:fails": "ValueError: no such thing",
-        "host.py:call": "nothing ran on the virtual GPU: the program did not import torch, or was left by exec",
+        "host.py:call": "nothing ran on the virtual GPU: the program did not import torch, or replaced itself by exec",
     }
     assert "Traceback" in Path(failures["steps.py:fails"]["log"]).read_text()
     assert sorted(path.name for path in folder.glob("unstall-audit-*/*")) == ["host.py-call", "steps.py-fails"]

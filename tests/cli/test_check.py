@@ -161,8 +161,8 @@ def test_a_budget_behind_the_program_is_told_to_go_before_it(unstall: Cli) -> No
     outcome = unstall("check", "train.py", "--max-idle", "10%")
     assert (outcome.code, outcome.err) == (
         2,
-        "unstall: --max-idle stands behind the program, and so would go to it: put it before SOURCE. If the program "
-        "has such an option of its own, put -- before SOURCE\n",
+        "unstall: --max-idle comes after the program, so the program would get it: put it before SOURCE. If the "
+        "program has such an option of its own, put -- before SOURCE\n",
     )
 
 
@@ -170,7 +170,7 @@ def test_a_budget_behind_the_program_is_told_to_go_before_it(unstall: Cli) -> No
 def test_a_budget_behind_the_program_is_refused_if_the_table_has_one_too(unstall: Cli, words: list[str]) -> None:
     _table("max-syncs-per-step = 0")
     outcome = unstall("check", *words)
-    assert (outcome.code, "stands behind the program" in outcome.err) == (2, True)
+    assert (outcome.code, "comes after the program" in outcome.err) == (2, True)
 
 
 @pytest.mark.parametrize("words", [["--", "fails.py", "--max-idle", "9"], ["fails.py", "--", "--max-idle", "9"]])

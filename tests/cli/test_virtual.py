@@ -195,7 +195,7 @@ def test_seconds_in_which_nothing_ran_are_the_whole_run_instead() -> None:
 @pytest.mark.parametrize(
     ("ended", "said"),
     [
-        (Exit(0), "nothing ran on the virtual GPU: the program did not import torch, or was left by exec"),
+        (Exit(0), "nothing ran on the virtual GPU: the program did not import torch, or replaced itself by exec"),
         (
             Exit(1),
             "nothing ran on the virtual GPU: the program ended with exit code 1 before it had imported torch",

@@ -164,7 +164,7 @@ def test_an_answer_saves_itself_as_the_verb_does(unstall: Cli, tmp_path: Path) -
         (["--edit", "host-speed:0"], "write host-speed:K"),
         (["--edit", "remove-syncs:train.py"], "'train.py' is no place"),
         (["--edit", "remove-syncs:nowhere.py:3"], "nothing was recorded at nowhere.py:3"),
-        (["load-ahead"], "unrecognized arguments: load-ahead; an edit stands behind --edit: --edit load-ahead\n"),
+        (["load-ahead"], "unrecognized arguments: load-ahead; an edit needs --edit before it: --edit load-ahead\n"),
         (["--plain-step-ms", "fast"], "--plain-step-ms"),
         (["--plain-step-ms", "nan"], "'nan' is no time"),
         (["--plain-step-ms", "1e300"], "'1e300' is no time"),

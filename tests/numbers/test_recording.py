@@ -210,7 +210,7 @@ def test_a_file_that_makes_no_sense_is_refused(content: bytes, says: str, tmp_pa
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="is no file"):
+    with pytest.raises(TraceError, match="there is no such file"):
         files.read(tmp_path)
 
 

@@ -94,7 +94,7 @@ STEP = Limit(
     field="step_ns",
     name="step time",
     metavar="MS",
-    help="the milliseconds that a step may take in the mean",
+    help="how many milliseconds a step may take on average",
     parse=parse_ms,
     shown=_time,
 )

@@ -82,7 +82,7 @@ def options_of(args: argparse.Namespace) -> MachineOptions | None:
     if args.gpu is None:
         for name in ("numerics", "host", "warm"):
             if getattr(args, name):
-                raise UsageError(f"--{name} is about a virtual GPU: give --gpu too")
+                raise UsageError(f"--{name} needs --gpu")
         return None
     if args.recorder != "auto" or args.lines != "auto" or args.shapes:
         raise UsageError(
@@ -323,7 +323,7 @@ def read_run(place: RunPlace, ended: Exit) -> Timeline | None:
         how = f"ended with exit code {ended.code} before it had imported torch"
         say(f"nothing ran on the virtual GPU: the program {how}")
     else:
-        say("nothing ran on the virtual GPU: the program did not import torch, or was left by exec")
+        say("nothing ran on the virtual GPU: the program did not import torch, or replaced itself by exec")
     return None
 
 

@@ -17,7 +17,7 @@ def instead_of(unknown: Sequence[str], options: Sequence[str]) -> str:
     if "--html" in unknown:
         return "; give -o a name with that ending: -o report.html"
     if "--edit" in options and not unknown[0].startswith("-"):
-        return f"; an edit stands behind --edit: --edit {unknown[0]}"
+        return f"; an edit needs --edit before it: --edit {unknown[0]}"
     return meant(unknown[0].partition("=")[0], options)
 
 

@@ -65,7 +65,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gpu", metavar="NAME", help="measure on a virtual GPU, such as h200")
     group = parser.add_argument_group("one statement")
     add_value(
-        group, "--rel-ci", "SHARE", parse_share, "how exactly the median must be known, such as 0.5%%; 1%% by default"
+        group, "--rel-ci", "SHARE", parse_share, "how exactly the median must be known, such as 0.5%% (default: 1%%)"
     )
     add_value(
         group,
@@ -95,7 +95,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--same-within",
         "SHARE",
         parse_share,
-        "times count as the same if they differ by less than this; 1.5%% by default",
+        "times count as the same if they differ by less than this (default: 1.5%%)",
     )
     add_output_options(parser)
     add_value(parser, "--html", "FILE", _no_html, argparse.SUPPRESS)
@@ -107,7 +107,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         "--fail-above",
         "SHARE",
         parse_share,
-        "how much slower than its baseline a statement may be; 5%% by default",
+        "how much slower than its baseline a statement may be (default: 5%%)",
     )
 
 
@@ -137,7 +137,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.fail_above is not None and args.baseline is None:
         raise UsageError("--fail-above is about a baseline: give --baseline FILE too")
     if not args.vs and (args.by is not None or args.same_within is not None):
-        raise UsageError("--by and --same-within are about a comparison: give --vs too")
+        raise UsageError("--by and --same-within need --vs")
     alone = [name for name in ("rel_ci", "bytes", "flops", "method") if getattr(args, name) is not None]
     if args.vs and alone:
         raise UsageError(f"--{alone[0].replace('_', '-')} is about one statement: leave --vs out")

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.output.endswith(".json"):
         raise UsageError(f"-o {args.output}: give it the ending .json, by which --gpu knows a file")
     if args.minutes <= 0:
-        raise UsageError(f"--minutes {args.minutes:g}: give it some time")
+        raise UsageError(f"--minutes {args.minutes:g}: give more than 0 minutes, such as 6")
     check_targets([args.output], [])
     check_folders([Path(args.output)])
     try:

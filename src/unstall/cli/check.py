@@ -93,8 +93,8 @@ def run(args: argparse.Namespace) -> int:
         args = _with_options_behind(args, *source)
     elif source is args.program and (behind := budgets_in(args.parser, source[1:])):
         raise UsageError(
-            f"{behind[0]} stands behind the program, and so would go to it: put it before SOURCE. If the program has "
-            "such an option of its own, put -- before SOURCE"
+            f"{behind[0]} comes after the program, so the program would get it: put it before SOURCE. If the "
+            "program has such an option of its own, put -- before SOURCE"
         )
     budget = budget_of(args) if args.no_config else budget_of(args, *budgets())
     if not budget.limits():

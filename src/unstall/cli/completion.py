@@ -52,7 +52,7 @@ class Command:
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=tuple(_SCRIPTS))
+    parser.add_argument("shell", metavar="SHELL", choices=tuple(_SCRIPTS), help="bash, zsh or fish")
 
 
 def run(args: argparse.Namespace) -> int:

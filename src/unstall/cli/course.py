@@ -46,7 +46,7 @@ _Scripts: TypeAlias = list[tuple[str, Path]]
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiments", metavar="EXPERIMENT", nargs="*", help="names, numbers, paths of copies, or all")
-    virtual = parser.add_argument_group("a virtual GPU", "By default, an experiment has the options that it needs.")
+    virtual = parser.add_argument_group("a virtual GPU", "By default, each experiment gets the options that it needs.")
     virtual.add_argument("--gpu", metavar="NAME", help="run on a virtual GPU, such as h200")
     add_simulation_options(virtual)
     instead = parser.add_argument_group("instead of running it").add_mutually_exclusive_group()

@@ -4,19 +4,19 @@
     unstall numbers --record before.numbers train.py
     unstall numbers before.numbers after.numbers
 
-The program runs unchanged, two times. Then it runs 8 times, and unstall adds small random errors to all its values, as
-rounding does: these runs show how large rounding errors become. Then it runs once for each WAY of --across. Each run is
-a process of its own, and ends after --operators operators. Only the first run's output is shown. Each run overwrites
+The program first runs twice, unchanged. Then it runs 8 times with small random errors in all its values, such as
+rounding makes: these runs show how large rounding errors become. Then it runs once for each WAY of --across. Each run
+is a process of its own, and ends after --operators operators. Only the first run's output is shown. Each run overwrites
 the files that the program writes. Random numbers are seeded before the program begins.
 
 A WAY is one of these:
 
-    repeat         once more
-    cpu            no CUDA device is visible
-    cuda           as it is; a CUDA device must be there
-    float64        torch's default type is float64
-    deterministic  torch.use_deterministic_algorithms(True)
-    serial         each kernel is waited for
+    repeat         unchanged, once more
+    cpu            without any CUDA device
+    cuda           unchanged; needs a CUDA device
+    float64        with float64 as torch's default type
+    deterministic  with torch.use_deterministic_algorithms(True)
+    serial         waiting for each kernel
 
 With --record, the runs are kept in a file. Two such files can be compared without running anything. They may be of two
 machines, two versions of torch, or two commits. With --once, the file has a single run of the program. That is enough
@@ -100,7 +100,7 @@ def _compare_ways(args: argparse.Namespace, command: list[str]) -> int:
     across = ("" if args.record else "repeat,float64") if args.across is None else args.across
     ways = check_ways([name for name in across.split(",") if name])
     if args.once and (ways or not args.record):
-        raise UsageError("--once is for --record, without --across")
+        raise UsageError("--once needs --record, and excludes --across")
     if not ways and not args.record:
         raise UsageError("--across names no way")
     record = target(Path(args.record)) if args.record else None

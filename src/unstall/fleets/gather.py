@@ -120,7 +120,8 @@ def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, i
             joined = join(ranks)
     if not ranks or joined is None:
         shown = "; ".join(f"{each.path}: {each.why}" for each in not_read[:3])
-        raise TraceError(f"none of the {len(mapped)} files can be used: {shown}")
+        which = "the file cannot" if len(mapped) == 1 else f"none of the {len(mapped)} files can"
+        raise TraceError(f"{which} be used: {shown}")
     ranks, notes = paired_steps(ranks, joined)
     return Gathered(tuple(ranks), join(ranks) if notes else joined, tuple(not_read), by, tuple(notes))
 

@@ -196,7 +196,7 @@ def read(path: Path) -> Recorded:
         OSError: The file cannot be read.
     """
     if not path.is_file():
-        raise TraceError(f"{path}: is no file")
+        raise TraceError(f"{path}: there is no such file")
     if path.stat().st_size > _LARGEST:
         raise TraceError(f"{path}: is larger than {_LARGEST >> 30} GiB")
     with path.open("rb") as file:

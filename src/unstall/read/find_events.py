@@ -126,4 +126,4 @@ def _what_is(text: bytearray) -> str:
     """
     if text.startswith(b"SQLite format 3\0"):
         return f"this is an SQLite database, such as Nsight Systems exports, and no trace of torch.profiler; {_EXPORT}"
-    return f"byte 0: {bytes(text[:1])!r} begins neither an object nor a list, so this is no JSON; {_EXPORT}"
+    return f"byte 0: {bytes(text[:1])!r} begins neither an object nor a list, so this is not JSON; {_EXPORT}"

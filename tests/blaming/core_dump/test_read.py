@@ -60,7 +60,7 @@ def test_an_empty_file_is_told_as_that(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_kind_is_refused() -> None:
-    with pytest.raises(TraceError, match="no ELF file"):
+    with pytest.raises(TraceError, match="not a 64-bit ELF file"):
         read_core_dump(FOLDER / "cuda_gdb.txt")
 
 

@@ -124,7 +124,7 @@ def test_the_command_joins_a_saved_result(core: Path, capsys: pytest.CaptureFixt
 def test_the_command_refuses_a_file_that_is_no_dump(core: Path, capsys: pytest.CaptureFixture[str]) -> None:
     core.write_text("no dump")
     assert main(["blame", "--core", str(core)]) == 3
-    assert "no ELF file" in capsys.readouterr().err
+    assert "not a 64-bit ELF file" in capsys.readouterr().err
 
 
 def test_the_command_refuses_a_result_of_another_kind(core: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -228,7 +228,7 @@ def test_a_name_that_is_nearly_a_gpus_is_asked_about(name: str, meant: str) -> N
 
 
 def test_a_name_that_is_like_none_is_not() -> None:
-    with pytest.raises(UsageError, match=r"`unstall calibrate`$"):
+    with pytest.raises(UsageError, match=r"`unstall calibrate` wrote$"):
         gpu_named("potato")
 
 

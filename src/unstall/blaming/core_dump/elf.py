@@ -64,7 +64,7 @@ class Elf:
         """
         self.content, self.what = content, what
         if len(content) < _HEADER.size or bytes(content[:6]) != b"\x7fELF\x02\x01":
-            raise TraceError(f"{what}: no ELF file of 64 bits")
+            raise TraceError(f"{what}: not a 64-bit ELF file")
         header = _HEADER.unpack(bytes(content[: _HEADER.size]))
         self.abi, self.kind, self.machine = int(header[4]), int(header[6]), int(header[7])
         at, row_bytes, count, names = header[11], header[16], header[17], header[18]

@@ -185,7 +185,8 @@ def gpu_named(name: str) -> Gpu:
         return Gpu(Path(name).stem, _read(Path(name)))
     if name not in gpu_names():
         raise UsageError(
-            f"gpu: {name!r} is none of {', '.join(gpu_names())}, nor a .json file of `unstall calibrate`{_meant(name)}"
+            f"gpu: there is no GPU {name!r}: give {', '.join(gpu_names())}, or a .json file that `unstall calibrate` "
+            f"wrote{_meant(name)}"
         )
     return Gpu(name, decode(_folder().joinpath(f"{name}.json").read_bytes(), name))
 
