@@ -8,83 +8,78 @@ because a timeline shows the whole run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
 
+from unstall.timeline.columns import I8, I32, I64, Table
 from unstall.virtual.growing_array import GrowingArray
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Happened:
+class Happened(Table, frozen=True, eq=False):
     """The records of the shim's log, as columns. A row is a record. The columns are fields of
     `log.RECORD`.
     """
 
-    code: np.ndarray
-    thread: np.ndarray
-    stack: np.ndarray
-    id: np.ndarray
-    a: np.ndarray
-    b: np.ndarray
+    code: I8
+    thread: I32
+    stack: I32
+    id: I32
+    a: I64
+    b: I64
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Done:
+class Done(Table, frozen=True, eq=False):
     """The host instructions that were simulated, as columns. A row is an instruction. Times are in
     ns of the virtual clock. `record` is the number of the log's record that an instruction belongs
     to, and `what` is a `RuntimeCall`.
     """
 
-    record: np.ndarray
-    what: np.ndarray  # Call
-    thread: np.ndarray
-    stream: np.ndarray  # row in StreamRows; for SYNC_DEVICE, the device; -1 for none
-    target: np.ndarray  # the instruction that it waits for
-    start: np.ndarray
-    end: np.ndarray
+    record: I64
+    what: I8  # Call
+    thread: I32
+    stream: I32  # row in StreamRows; for SYNC_DEVICE, the device; -1 for none
+    target: I64  # the instruction that it waits for
+    start: I64
+    end: I64
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Ran:
+class Ran(Table, frozen=True, eq=False):
     """The device ops that were simulated, as columns. A row is an op. Times are in ns of the
     virtual clock. `instruction` is the row of its launch in `Done`, and `stream` is a row of
     `StreamRows`.
     """
 
-    instruction: np.ndarray
-    stream: np.ndarray
-    op: np.ndarray  # row in OpRows
-    start: np.ndarray
-    end: np.ndarray
+    instruction: I64
+    stream: I32
+    op: I32  # row in OpRows
+    start: I64
+    end: I64
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Allocated:
+class Allocated(Table, frozen=True, eq=False):
     """The changes of allocated memory on all devices, as columns. A row is an allocation, a free,
     or a change of the reserved memory alone. Sizes are in bytes.
     """
 
-    record: np.ndarray
-    device: np.ndarray
-    size: np.ndarray  # negative if freed
-    reserved: np.ndarray  # reserved bytes after the change
-    address: np.ndarray  # of the block; -1 if only reserved memory changed
+    record: I64
+    device: I32
+    size: I64  # negative if freed
+    reserved: I64  # reserved bytes after the change
+    address: I64  # of the block; -1 if only reserved memory changed
 
 
-Table = TypeVar("Table", Happened, Done, Ran, Allocated)
+Rows = TypeVar("Rows", bound=Table)
 
 
-class Columns(Generic[Table]):
+class Columns(Generic[Rows]):
     """A table of columns of equal length to which rows can be appended. Rows are never changed or
     removed.
     """
 
-    def __init__(self, of: Callable[..., Table], types: dict[str, type]) -> None:
-        self._of: Callable[..., Table] = of
-        self._columns = {name: GrowingArray(type_) for name, type_ in types.items()}
+    def __init__(self, of: type[Rows]) -> None:
+        self._of = of
+        self._columns = {name: GrowingArray(dtype) for name, dtype in of.dtypes().items()}
 
     @property
     def length(self) -> int:
@@ -98,7 +93,7 @@ class Columns(Generic[Table]):
         for name, column in self._columns.items():
             column.append(columns[name])
 
-    def whole(self) -> Table:
+    def whole(self) -> Rows:
         """Returns all rows, with each column as one array."""
         return self._of(**{name: column.whole() for name, column in self._columns.items()})
 
@@ -118,10 +113,7 @@ class History:
     """
 
     def __init__(self) -> None:
-        i1, i4, i8 = np.int8, np.int32, np.int64
-        self.happened = Columns(Happened, {"code": i1, "thread": i4, "stack": i4, "id": i4, "a": i8, "b": i8})
-        self.done = Columns(
-            Done, {"record": i8, "what": i1, "thread": i4, "stream": i4, "target": i8, "start": i8, "end": i8}
-        )
-        self.allocated = Columns(Allocated, {"record": i8, "device": i4, "size": i8, "reserved": i8, "address": i8})
-        self.ran = Columns(Ran, {"instruction": i8, "stream": i4, "op": i4, "start": i8, "end": i8})
+        self.happened = Columns(Happened)
+        self.done = Columns(Done)
+        self.allocated = Columns(Allocated)
+        self.ran = Columns(Ran)
