@@ -14,7 +14,7 @@ import msgspec
 
 from unstall.did_you_mean import most_similar
 from unstall.errors import UsageError
-from unstall.what_if.place import EditPlace
+from unstall.what_if.place import EditPlace, parse_line
 from unstall.what_if.subject import Subject
 
 _FACTOR = re.compile(r"\bK\b")
@@ -23,20 +23,16 @@ _FACTOR = re.compile(r"\bK\b")
 class Module(Protocol):
     """What each file of the folder `what_if/edits` offers. The first paragraph of the file's
     docstring says what the edit does.
+
+    The argument of an edit is a line, or None for all lines. A file whose edit has another argument
+    also offers `prepare(text)`, which returns the argument. `text` is what stands after the edit's
+    name and the colon, or None. It raises UsageError if the text is not valid for this edit.
     """
 
     __doc__: str | None
 
-    def prepare(self, text: str | None) -> object:
-        """Returns the edit's argument, read from the text after the edit's name and the colon.
-        `text` is None if there is no such text.
-
-        Raises:
-            UsageError: The text is not valid for this edit.
-        """
-
     def apply(self, subject: Subject, argument: object) -> Subject:
-        """Returns the run with the edit made. `argument` is what `prepare` returned."""
+        """Returns the run with the edit made."""
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -45,7 +41,7 @@ class Edit(msgspec.Struct, frozen=True):
     Attributes:
         text: The edit as text.
         module: The file of the edit.
-        argument: What stands after the name, as the file's `prepare` returned it.
+        argument: The argument that stands after the name.
     """
 
     text: str
@@ -79,7 +75,10 @@ def parse(text: str) -> Edit:
         meant = f"did you mean {near}? There are" if near else "there are"
         raise UsageError(f"there is no edit {name!r}; {meant}: {', '.join(names())}")
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
-    return Edit(text, module, module.prepare(rest if colon else None))
+    argument = rest if colon else None
+    if hasattr(module, "prepare"):
+        return Edit(text, module, module.prepare(argument))
+    return Edit(text, module, parse_line(argument) if argument is not None else None)
 
 
 def about(edit: Edit) -> str:

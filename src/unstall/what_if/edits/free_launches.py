@@ -8,13 +8,9 @@ from unstall.replay.program import Code
 from unstall.timeline.columns import DeviceKind, HostMemory
 from unstall.timeline.copies import is_synchronous
 from unstall.what_if.copy_waits import launching, waits_in_call
-from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.place import EditPlace
 from unstall.what_if.rewrites import neutral
 from unstall.what_if.subject import Subject
-
-
-def prepare(text: str | None) -> EditPlace | None:
-    return parse_line(text) if text is not None else None
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:

@@ -5,12 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.timeline.columns import HostKind
-from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.place import EditPlace
 from unstall.what_if.subject import Subject
-
-
-def prepare(text: str | None) -> EditPlace | None:
-    return parse_line(text) if text is not None else None
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:

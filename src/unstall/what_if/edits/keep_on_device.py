@@ -6,12 +6,8 @@ import numpy as np
 
 from unstall.locate.kinds import OF_THE_DRIVER
 from unstall.timeline.columns import I64, Uploads
-from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.place import EditPlace
 from unstall.what_if.subject import Subject
-
-
-def prepare(text: str | None) -> EditPlace | None:
-    return parse_line(text) if text is not None else None
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:

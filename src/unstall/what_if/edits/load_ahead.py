@@ -9,7 +9,7 @@ from unstall.locate.threads import feeding_threads
 from unstall.timeline.columns import Bool
 from unstall.timeline.grouping import groups, union
 from unstall.what_if.edits.input_speed import loading_faster
-from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.place import EditPlace
 from unstall.what_if.subject import Subject
 
 FETCH_NS = 1_000_000
@@ -21,10 +21,6 @@ and 3.8 ms for a batch of two large tensors. If the host waits meanwhile, fetchi
 (`python -m benchmarks.ready_batches`). So workers gain nothing if making a batch takes less time
 than fetching it.
 """
-
-
-def prepare(text: str | None) -> EditPlace | None:
-    return parse_line(text) if text is not None else None
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:

@@ -8,15 +8,11 @@ from msgspec.structs import replace
 from unstall.locate.kinds import OF_THE_DRIVER
 from unstall.replay.program import Code
 from unstall.timeline.columns import CopyDirection
-from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.place import EditPlace
 from unstall.what_if.staging import OPERATORS, limited, staging_ns, unexplained_ns, usual_launch
 from unstall.what_if.subject import Subject
 
 _KERNEL_NS = 1_500  # to fill a few kB
-
-
-def prepare(text: str | None) -> EditPlace | None:
-    return parse_line(text) if text is not None else None
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:

@@ -10,7 +10,7 @@ from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, Uploads
 from unstall.timeline.grouping import groups
 from unstall.what_if.copy_waits import launching, with_wait_in_call, with_wait_in_operation
-from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.place import EditPlace
 from unstall.what_if.rewrites import on_streams
 from unstall.what_if.subject import Subject
 
@@ -18,10 +18,6 @@ ASSUMED = (
     "the file does not say which kernels use which copy: the next kernel on the copy's stream is assumed to use it"
 )
 """A note for copies of which the trace does not say who uses their data."""
-
-
-def prepare(text: str | None) -> EditPlace | None:
-    return parse_line(text) if text is not None else None
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from unstall.replay.program import Code
 from unstall.timeline.columns import Bool, CopyDirection, DeviceKind, HostMemory, Timeline
 from unstall.what_if.copy_waits import launching, waits_in_call, waits_in_operation, with_wait_in_call
-from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.place import EditPlace
 from unstall.what_if.staging import unexplained_ns
 from unstall.what_if.subject import Subject
 
@@ -24,10 +24,6 @@ _LARGE_BYTES = 256 << 10
 _SETUP_NS = 1_000  # the part of a copy's time that does not depend on its size
 _CALL_NS = 5_000
 _LATENCY_NS = 1_800
-
-
-def prepare(text: str | None) -> EditPlace | None:
-    return parse_line(text) if text is not None else None
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:

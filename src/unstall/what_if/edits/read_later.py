@@ -9,13 +9,9 @@ from unstall.replay.program import Code
 from unstall.timeline.columns import CopyDirection
 from unstall.what_if.copy_waits import launching, waits_in_call, waits_in_operation
 from unstall.what_if.edits.pin_copies import pinned
-from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.place import EditPlace
 from unstall.what_if.staging import unexplained_ns
 from unstall.what_if.subject import Subject
-
-
-def prepare(text: str | None) -> EditPlace | None:
-    return parse_line(text) if text is not None else None
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:

@@ -9,7 +9,7 @@ from unstall.locate.kinds import OF_THE_DRIVER
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import Bool, CopyDirection
 from unstall.what_if.copy_waits import waits_in_call
-from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.place import EditPlace
 from unstall.what_if.rewrites import neutral
 from unstall.what_if.staging import OPERATORS, STAGING_NS, limited, unexplained_ns, usual_launch
 from unstall.what_if.subject import SYNCS, Subject
@@ -18,10 +18,6 @@ READ_BACK_BYTES = 4096
 """The largest copy to the host, in bytes, that counts as reading a value. A larger one counts as
 copying data.
 """
-
-
-def prepare(text: str | None) -> EditPlace | None:
-    return parse_line(text) if text is not None else None
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:

@@ -7,15 +7,11 @@ from msgspec.structs import replace
 
 from unstall.timeline.columns import CopyDirection, HostMemory
 from unstall.what_if.edits.pin_copies import pinned
-from unstall.what_if.place import EditPlace, parse_line
+from unstall.what_if.place import EditPlace
 from unstall.what_if.subject import Subject
 
 _BYTES_A_NS = 50.0  # 16.8 MB in 0.34 ms on the host of an H200: aten::copy_ of examples/traces/pin_each_step
 _OPERATOR_NS = 4_000
-
-
-def prepare(text: str | None) -> EditPlace | None:
-    return parse_line(text) if text is not None else None
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:
