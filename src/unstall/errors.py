@@ -41,9 +41,7 @@ class KernelError(UnstallError):
 
 
 class GraphedError(UnstallError):
-    """Raised when a CUDA graph cannot serve a call of a function that is decorated with
-    `graphed(strict=True)`.
-    """
+    """Raised when a CUDA graph cannot serve a call of a function that is decorated with `graphed(strict=True)`."""
 
 
 class SyncError(UnstallError, RuntimeError):

@@ -43,9 +43,7 @@ CAVEAT = "In the replay of the unchanged run"
 begin says so. The sentence after it says what limits the run.
 """
 BUSY_PARTS = ("compute", "both", "copy", "comm")
-"""The kinds of work of a device, in the order in which reports show them. They are the attributes
-of `Busy`.
-"""
+"""The kinds of work of a device, in the order in which reports show them. They are the attributes of `Busy`."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,9 +226,7 @@ class Busy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Idle(msgspec.Struct, frozen=True, kw_only=True):
-    """Time in ns during which a device is idle, by cause. The attributes are the causes in
-    `IDLE_CAUSES`.
-    """
+    """Time in ns during which a device is idle, by cause. The attributes are the causes in `IDLE_CAUSES`."""
 
     sync: int = 0
     launch: int = 0

@@ -22,9 +22,7 @@ class Audited(Shown):
     result: Audit
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the table of the audit as a document. If `scrub_paths` is set, file paths are
-        shortened.
-        """
+        """Returns the table of the audit as a document. If `scrub_paths` is set, file paths are shortened."""
         files = _files(self.result)
         names = in_repository(files)
         if not scrub_paths:

@@ -17,9 +17,7 @@ from unstall.report.scrub import scrubber
 
 @dataclass(frozen=True, repr=False)
 class ShownChains(Shown):
-    """The chains of calls from one source line to the device. `print` shows them. `save` writes
-    them to a file.
-    """
+    """The chains of calls from one source line to the device. `print` shows them. `save` writes them to a file."""
 
     report: Report
     chains: Chains

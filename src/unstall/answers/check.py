@@ -16,9 +16,7 @@ from unstall.report.scrub import scrubber_of
 
 @dataclass(frozen=True, repr=False)
 class Checked(Shown):
-    """The result of `unstall check`: which limits a run exceeds. `print` shows it. `save` writes it
-    to a file.
-    """
+    """The result of `unstall check`: which limits a run exceeds. `print` shows it. `save` writes it to a file."""
 
     result: CheckResult
 

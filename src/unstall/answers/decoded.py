@@ -1,6 +1,4 @@
-"""Reads the JSON files that unstall's commands save. The field `schema` of a file says what the
-file contains.
-"""
+"""Reads the JSON files that unstall's commands save. The field `schema` of a file says what the file contains."""
 
 from __future__ import annotations
 

@@ -34,16 +34,12 @@ class Fleet(Shown):
 
     @property
     def verdict(self) -> FleetVerdict:
-        """What holds up the job: a straggler, uneven stages, uneven work, communication, or the
-        ranks' own work.
-        """
+        """What holds up the job: a straggler, uneven stages, uneven work, communication, or the ranks' own work."""
         return self.result.verdict
 
     @property
     def stragglers(self) -> tuple[Straggler, ...]:
-        """The ranks for which the other ranks wait because their own work takes longer. The
-        costliest comes first.
-        """
+        """The ranks for which the other ranks wait because their own work takes longer. The costliest comes first."""
         return self.result.stragglers
 
     def document(self, *, scrub_paths: bool = False) -> Document:

@@ -1,6 +1,4 @@
-"""`Report`: the result of `explain`, with methods to show and save it. This module also reads saved
-results.
-"""
+"""`Report`: the result of `explain`, with methods to show and save it. This module also reads saved results."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`TableAnswer`: what a profiler's table of the times of operators says, with methods to show and
-save it.
-"""
+"""`TableAnswer`: what a profiler's table of the times of operators says, with methods to show and save it."""
 
 from __future__ import annotations
 

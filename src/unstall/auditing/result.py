@@ -77,9 +77,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gain(self) -> float:
-        """The share of the step time that the changes of the report's plan would save together,
-        from 0 to 1.
-        """
+        """The share of the step time that the changes of the report's plan would save together, from 0 to 1."""
         return max(0.0, 1 - self.mended_ns / self.step_ns) if self.step_ns else 0.0
 
     @property

@@ -103,9 +103,7 @@ def look() -> None:
 
 
 def unavailable() -> str | None:
-    """Returns the reason why unstall cannot find the lines that make CUDA calls; None if it can
-    find them.
-    """
+    """Returns the reason why unstall cannot find the lines that make CUDA calls; None if it can find them."""
     if (why := driver.unavailable()) is not None:
         return f"--blame: {why}"
     if _blame is None:
@@ -160,9 +158,7 @@ def _follow(folder: Path, undo: ExitStack, *, anomaly: bool = False) -> None:
 
 
 def _tell_forward(folder: Path) -> None:
-    """Writes a file to `folder`: the stack of the forward op whose backward op is running in this
-    thread.
-    """
+    """Writes a file to `folder`: the stack of the forward op whose backward op is running in this thread."""
     node = sys.modules["torch"]._C._current_autograd_node()
     if node is not None:
         about = {"node": node.name(), "stack": list(node.metadata.get("traceback_", ()))}

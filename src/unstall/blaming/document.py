@@ -37,9 +37,7 @@ class Blame(Shown):
         self._again = again
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the report of the fault as a document. If `scrub_paths` is set, file paths are
-        shortened.
-        """
+        """Returns the report of the fault as a document. If `scrub_paths` is set, file paths are shortened."""
         return document(self.result, self._again)
 
 
@@ -70,9 +68,7 @@ def document(result: BlameResult, again: str = "") -> Document:
 
 
 def is_certain(result: BlameResult) -> bool:
-    """Returns whether a result leaves no question open: the program had no error, or only one line
-    can have failed.
-    """
+    """Returns whether a result leaves no question open: the program had no error, or only one line can have failed."""
     open_ones = [suspect for suspect in result.suspects if not suspect.blocked]
     return not result.error or (len(open_ones) == 1 and not open_ones[0].others)
 

@@ -130,9 +130,7 @@ def supervise(
 
 
 def with_races(result: BlameResult, folder: Path) -> BlameResult:
-    """Returns a copy of a result, to which the races are added that the program saved to a file in
-    `folder`.
-    """
+    """Returns a copy of a result, to which the races are added that the program saved to a file in `folder`."""
     seen = read_races(folder)
     return msgspec.structs.replace(result, races=seen.races, races_missing=seen.missing)
 

@@ -47,9 +47,7 @@ def _which(counted: StepCount, steps: Steps) -> str:
 
 
 def _often(line: LineCount, steps: Steps) -> str:
-    """Returns how often a line waits or launches, as text: "2x a step", "3x in 1 of 10 steps", "up
-    to 3x a step".
-    """
+    """Returns how often a line waits or launches, as text: "2x a step", "3x in 1 of 10 steps", "up to 3x a step"."""
     if line.count == line.most * steps.count:
         return f"{line.most:,}x a step"
     if line.steps_seen < steps.count:

@@ -29,9 +29,7 @@ class OutcomeLine(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, found: Finding | LineCount, text: str) -> OutcomeLine:
-        """Returns an outcome line with the place, the title and the fix of `found`, and with the
-        text `text`.
-        """
+        """Returns an outcome line with the place, the title and the fix of `found`, and with the text `text`."""
         return cls(where=found.where, text=text, title=found.title, fix=found.fix)
 
 

@@ -27,8 +27,6 @@ def races(result: Result, limit: float) -> Seen | CannotTell:
 
 
 def seen_races(lines: Iterable[OutcomeLine]) -> Seen:
-    """Returns the figure to compare with the limit on races: their number, with one line for each
-    race in `lines`.
-    """
+    """Returns the figure to compare with the limit on races: their number, with one line for each race in `lines`."""
     found = tuple(lines)
     return Seen(len(found), races_shown(len(found)), lines=found)

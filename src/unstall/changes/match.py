@@ -29,9 +29,7 @@ class ComparedPlace:
 
 
 Key: TypeAlias = tuple[object, ...] | None
-"""A key of a line. Two lines with equal keys are the same line. None if the key is unknown. Keys
-can be sorted.
-"""
+"""A key of a line. Two lines with equal keys are the same line. None if the key is unknown. Keys can be sorted."""
 Pairs: TypeAlias = list[tuple[int, int]]
 _DEEPEST = 32  # folders of a path that are compared
 

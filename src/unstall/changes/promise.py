@@ -17,9 +17,7 @@ _MUCH = 0.5
 
 Place = tuple[str | None, int | None, str | None]
 Numbers = Mapping[Place, int]
-"""Maps a line, as `(file, line, function)`, to its number. The same line has the same number in
-both runs.
-"""
+"""Maps a line, as `(file, line, function)`, to its number. The same line has the same number in both runs."""
 
 
 def promise_of(a: Result, b: Result, found: Alignment, sides: Sides | None = None) -> Promise:
@@ -204,9 +202,7 @@ def place_of(where: Where) -> str:
 
 
 def remainder(result: DiffResult) -> str:
-    """Returns a sentence that names the changes in run A's plan that were not made in run B; "" if
-    all were made.
-    """
+    """Returns a sentence that names the changes in run A's plan that were not made in run B; "" if all were made."""
     left = [
         f"{edit.edit.partition(':')[0]} at {place_of(edit.still_at)}"
         for edit in (result.promise.edits if result.promise else ())

@@ -41,9 +41,7 @@ class Time(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def beyond_noise(self) -> bool:
-        """Whether the difference between the two times is larger than `noise`. If `noise` is None,
-        it counts as 0.
-        """
+        """Whether the difference between the two times is larger than `noise`. If `noise` is None, it counts as 0."""
         return abs(self.change) > (self.noise or 0)
 
 
@@ -67,9 +65,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one of the two runs that are compared: the recording, its steps, and what
-    limits its speed.
-    """
+    """What is known of one of the two runs that are compared: the recording, its steps, and what limits its speed."""
 
     source: Source
     integrity: Integrity
@@ -80,9 +76,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caveat(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence that says what limits the comparison of two runs. `code` is a short name for what
-    limits it.
-    """
+    """A sentence that says what limits the comparison of two runs. `code` is a short name for what limits it."""
 
     code: Code
     text: str
@@ -292,9 +286,7 @@ class DiffResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def empty(self) -> bool:
-        """Whether the two runs can be compared and nothing differs by more than the noise (what
-        chance explains).
-        """
+        """Whether the two runs can be compared and nothing differs by more than the noise (what chance explains)."""
         same = alike(self.launches, self.waits, self.copies, self.kernels, self.lines)
         return self.summary.faster is None and same
 

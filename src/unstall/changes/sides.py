@@ -1,6 +1,4 @@
-"""Gives numbers to the source lines and texts of two runs. The same line or text has the same
-number in both runs.
-"""
+"""Gives numbers to the source lines and texts of two runs. The same line or text has the same number in both runs."""
 
 from __future__ import annotations
 

@@ -80,9 +80,7 @@ def count(a: Sums, b: Sums, group: int) -> Count:
 
 
 def per_step(total: int, steps: int) -> float:
-    """Returns the mean per step of a sum, rounded to a thousandth. `total` is the sum over `steps`
-    steps.
-    """
+    """Returns the mean per step of a sum, rounded to a thousandth. `total` is the sum over `steps` steps."""
     return round(total / steps, 3)
 
 

@@ -1,6 +1,4 @@
-"""Compares the step times of two runs, and the parts of a step's time: busy by kind of work, idle
-by cause.
-"""
+"""Compares the step times of two runs, and the parts of a step's time: busy by kind of work, idle by cause."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Shows what `unstall bench` is doing, in a line on stderr, if stderr is a terminal. The line
-disappears at the end.
-"""
+"""Shows what `unstall bench` is doing, in a line on stderr, if stderr is a terminal. The line disappears at the end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`unstall check --no-races` on a real GPU: runs a program, and looks for races instead of
-recording steps.
-"""
+"""`unstall check --no-races` on a real GPU: runs a program, and looks for races instead of recording steps."""
 
 from __future__ import annotations
 

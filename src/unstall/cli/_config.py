@@ -122,9 +122,7 @@ def _table(data: bytes, file: str) -> Mapping[str, Any] | None:
 
 
 def given_in(args: argparse.Namespace) -> set[str]:
-    """Returns the arguments that were given on the command line, by the names of their attributes
-    (`dest`).
-    """
+    """Returns the arguments that were given on the command line, by the names of their attributes (`dest`)."""
     parser: argparse.ArgumentParser = args.parser
     defaults = [(action, action.default) for action in parser._actions]
     try:

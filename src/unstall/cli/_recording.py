@@ -1,6 +1,4 @@
-"""Tells the user what happens in a recorded program. The program writes that to its journal, a file
-of events.
-"""
+"""Tells the user what happens in a recorded program. The program writes that to its journal, a file of events."""
 
 from __future__ import annotations
 

@@ -47,9 +47,7 @@ class TraceTarget:
     folder: Path = Path()
 
     def likely(self) -> Path:
-        """Returns the path that the trace will have, unless another process takes the default name
-        first.
-        """
+        """Returns the path that the trace will have, unless another process takes the default name first."""
         return self.path or next(path for path in self._names() if not os.path.lexists(path))
 
     def publish(self, write: Callable[[Path], object]) -> Path:
@@ -254,7 +252,5 @@ def _read(file: Path, name: str, *, quiet: bool) -> Timeline:
 
 
 def kept_in(folder: Path) -> str:
-    """Returns a sentence that says in which folder a recording is, because its trace could not be
-    written.
-    """
+    """Returns a sentence that says in which folder a recording is, because its trace could not be written."""
     return f"the recording is kept in {folder}; unstall recover {folder} writes its trace"

@@ -348,9 +348,7 @@ def part_asked_for(timeline: Timeline, args: argparse.Namespace) -> Timeline:
 
 
 class _EmptyError(Exception):
-    """Raised when the selected part of a run is empty. The message is a clause that says why and
-    what to do.
-    """
+    """Raised when the selected part of a run is empty. The message is a clause that says why and what to do."""
 
 
 def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:

@@ -1,6 +1,4 @@
-"""The table of the course's experiments. Each file in `rows/` is an experiment. A new file there
-adds an experiment.
-"""
+"""The table of the course's experiments. Each file in `rows/` is an experiment. A new file there adds an experiment."""
 
 from __future__ import annotations
 

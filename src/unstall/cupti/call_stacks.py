@@ -202,9 +202,7 @@ class CallStacks:
 
 
 def unavailable() -> str | None:
-    """Returns the reason why the stacks of CUDA calls cannot be read in this process; None if they
-    can be read.
-    """
+    """Returns the reason why the stacks of CUDA calls cannot be read in this process; None if they can be read."""
     if _cupti is None:
         return "the C extension is not built: install a C compiler, then unstall again"
     if not _cupti.frames_supported():

@@ -40,9 +40,7 @@ class CuptiError(UnstallError):
 
 
 class Cupti:
-    """The recorder `cupti`: records device ops and driver calls from `start` to `stop`, into files
-    of a folder.
-    """
+    """The recorder `cupti`: records device ops and driver calls from `start` to `stop`, into files of a folder."""
 
     name = "cupti"
     any_thread = True
@@ -110,9 +108,7 @@ class Cupti:
         _cupti.flush()
 
     def stop(self) -> None:
-        """Stops recording, and releases CUPTI. Call this only after the device has finished all
-        launched work.
-        """
+        """Stops recording, and releases CUPTI. Call this only after the device has finished all launched work."""
         _cupti.flush()
         self._counts = _cupti.stop()
 

@@ -1,6 +1,4 @@
-"""Runs with several devices in one process: finds when a device is idle because it waits for
-another device.
-"""
+"""Runs with several devices in one process: finds when a device is idle because it waits for another device."""
 
 from __future__ import annotations
 

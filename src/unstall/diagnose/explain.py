@@ -63,9 +63,7 @@ class Diagnosis:
 
     @property
     def accounts(self) -> Accounts:
-        """Where the time of the steps went: the busy time by kind of work and the idle time by
-        cause, in ns.
-        """
+        """Where the time of the steps went: the busy time by kind of work and the idle time by cause, in ns."""
         return self.result.accounts
 
 
@@ -170,9 +168,7 @@ def source_of(timeline: Timeline) -> Source:
 
 
 def steps_of(run: Run) -> Steps:
-    """Returns what a result says about the steps of a run: how they were found, their number and
-    their times.
-    """
+    """Returns what a result says about the steps of a run: how they were found, their number and their times."""
     marks = run.timeline.meta.step_marks if run.steps.name == RECORDED_STEP else None
     return Steps(
         found_by=run.steps.found_by,

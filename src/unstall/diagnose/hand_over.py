@@ -52,9 +52,7 @@ class HandOver(msgspec.Struct, frozen=True, eq=False):
     usual_ns: int
 
     def at(self, rows: I64) -> HandOver:
-        """Returns a `HandOver` with some of the idle intervals. `rows` has the indices of these
-        intervals.
-        """
+        """Returns a `HandOver` with some of the idle intervals. `rows` has the indices of these intervals."""
         return HandOver(
             self.op[rows],
             self.launch[rows],

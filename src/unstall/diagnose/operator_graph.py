@@ -115,9 +115,7 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def median_step(run: Run) -> int:
-    """Returns the number of the step whose length is the median of all steps of a run. Steps are
-    numbered from 1.
-    """
+    """Returns the number of the step whose length is the median of all steps of a run. Steps are numbered from 1."""
     return int(np.argsort(run.step_lengths, kind="stable")[len(run.steps) // 2]) + 1
 
 

@@ -1,6 +1,4 @@
-"""Finds the peak of the device memory that torch's allocator reserved, and the lines that allocate
-device memory.
-"""
+"""Finds the peak of the device memory that torch's allocator reserved, and the lines that allocate device memory."""
 
 from __future__ import annotations
 

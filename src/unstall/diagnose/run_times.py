@@ -78,9 +78,7 @@ class RunTimes(msgspec.Struct, frozen=True, eq=False, dict=True):
         return high - low
 
     def negligible(self, total: int) -> bool:
-        """Returns whether a time is too short to be measured. `total` is the sum of the time over
-        all steps, in ns.
-        """
+        """Returns whether a time is too short to be measured. `total` is the sum of the time over all steps, in ns."""
         return total < _NEGLIGIBLE * self.wall
 
     def per_step(self, total: int) -> int:
@@ -113,9 +111,7 @@ class RunTimes(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def blamed(self) -> I64:
-        """For each row of `timeline.host`, how long all devices were idle because of this event, in
-        ns.
-        """
+        """For each row of `timeline.host`, how long all devices were idle because of this event, in ns."""
         return self._blamed(np.ones(len(self.gaps), dtype=np.bool_))
 
     @cached_property
@@ -173,9 +169,7 @@ class RunTimes(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def waiting(self) -> int:
-        """The time during the steps in which at least one thread that launches work waited for a
-        device, in ns.
-        """
+        """The time during the steps in which at least one thread that launches work waited for a device, in ns."""
         waits = self.activity.waits
         mine = self.inside[waits.row]
         return Intervals.union(waits.start[mine], waits.end[mine]).clip(*self.window).total
@@ -192,9 +186,7 @@ class RunTimes(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def queue_waiting(self) -> int:
-        """The time during the steps in which at least one launch waited because the launch queue
-        was full, in ns.
-        """
+        """The time during the steps in which at least one launch waited because the launch queue was full, in ns."""
         rows, wait = self.queue_waits
         end = self.timeline.host.end[rows]
         return Intervals.union(end - wait, end).clip(*self.window).total

@@ -16,9 +16,7 @@ _LITTLE = 0.05  # of the device's work: as near as a replay comes to a run
 
 
 def notes_of_steps(run: Run) -> list[str]:
-    """Returns a sentence for each thing that a reader of the report should know about the steps of
-    a run.
-    """
+    """Returns a sentence for each thing that a reader of the report should know about the steps of a run."""
     notes = []
     # The recorder of unstall records the step before its window, too. What `unstall.graphed` proves has its own note.
     if run.steps.name != RECORDED_STEP and not run.steps.left_out and (outside := _outside(run)):

@@ -12,9 +12,7 @@ stream that saves no time.
 """
 
 FILLS = 950
-"""A kernel that uses at least this many thousandths of the device leaves no room for another kernel
-beside it.
-"""
+"""A kernel that uses at least this many thousandths of the device leaves no room for another kernel beside it."""
 _MOSTLY = 0.95  # of the time of kernels
 
 

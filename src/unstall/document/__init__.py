@@ -1,3 +1,1 @@
-"""Documents: what a command says, as blocks without a format. There is one renderer for each output
-format.
-"""
+"""Documents: what a command says, as blocks without a format. There is one renderer for each output format."""

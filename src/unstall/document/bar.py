@@ -1,6 +1,4 @@
-"""Draws a stacked bar from characters. The characters alone, or the colours alone, are enough to
-read the bar.
-"""
+"""Draws a stacked bar from characters. The characters alone, or the colours alone, are enough to read the bar."""
 
 from __future__ import annotations
 

@@ -115,9 +115,7 @@ class Drawn:
         return any(point.is_beyond for point in self.points)
 
     def stretch_of(self, number: int) -> int:
-        """Returns the index of the stretch that contains a value of the chart. `number` is the
-        index of the value.
-        """
+        """Returns the index of the stretch that contains a value of the chart. `number` is the index of the value."""
         return max(bisect_right(self.starts, number) - 1, 0)
 
 

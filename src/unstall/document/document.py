@@ -60,9 +60,7 @@ def _spans(part: str | Span | Words) -> Iterator[Span]:
 
 
 class Prose(msgspec.Struct, frozen=True):
-    """A paragraph of a document, which consists of several lines. If `small` is true, the paragraph
-    is a footnote.
-    """
+    """A paragraph of a document, which consists of several lines. If `small` is true, the paragraph is a footnote."""
 
     lines: tuple[Words, ...]
     small: bool = False

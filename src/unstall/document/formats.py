@@ -32,9 +32,7 @@ _ENDINGS: Mapping[str, str] = {
 
 
 def endings(formats: Sequence[str] = FORMATS) -> list[str]:
-    """Returns the usual endings of file names for some formats. A format without such an ending is
-    left out.
-    """
+    """Returns the usual endings of file names for some formats. A format without such an ending is left out."""
     return sorted({name: ending for ending, name in _ENDINGS.items() if name in formats}.values())
 
 

@@ -92,9 +92,7 @@ def _cells(block: HeatMap, cell: float) -> Iterator[str]:
 
 
 def lane_lines(block: LaneSets, width: int) -> list[Words]:
-    """Returns the first set of lanes in `block` as lines of at most `width` characters, without its
-    title.
-    """
+    """Returns the first set of lanes in `block` as lines of at most `width` characters, without its title."""
     if not block.sets:
         return []
     lanes = block.sets[0]

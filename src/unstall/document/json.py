@@ -16,9 +16,7 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns all data of a document as JSON. `top` has no effect: it limits only what formats for
-    people show.
-    """
+    """Returns all data of a document as JSON. `top` has no effect: it limits only what formats for people show."""
     return encode(document.data)
 
 

@@ -58,9 +58,7 @@ def render(document: Document, *, top: int = 10) -> str:
 
 
 def escape(text: str) -> str:
-    """Returns free text in a form that Markdown shows unchanged, without markup, HTML, links or
-    mentions.
-    """
+    """Returns free text in a form that Markdown shows unchanged, without markup, HTML, links or mentions."""
     return _LEADING.sub(r"\1\\\2", _inner(text.strip()))
 
 

@@ -14,9 +14,7 @@ _LONGEST_NAME = 160  # templated kernel names run to thousands of characters
 
 
 def plain(text: str) -> str:
-    """Returns `text` on one line, without control characters, bidi overrides and other invisible
-    characters.
-    """
+    """Returns `text` on one line, without control characters, bidi overrides and other invisible characters."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)

@@ -28,9 +28,7 @@ if a result names no file.
 
 
 def render(document: Document, *, top: int | None = None) -> str:
-    """Returns the checks that a document reports as a SARIF log, which has one run. `top` has no
-    effect.
-    """
+    """Returns the checks that a document reports as a SARIF log, which has one run. `top` has no effect."""
     cases = document.cases
     failed = [(number, case) for number, case in enumerate(cases) if case.state == "exceeded"]
     run = {

@@ -123,9 +123,7 @@ class LineClock:
         self._written = self._engine.stop()
 
     def flush(self) -> None:
-        """Does nothing, because the clock buffers no data: its file `lines.bin` is mapped into
-        memory.
-        """
+        """Does nothing, because the clock buffers no data: its file `lines.bin` is mapped into memory."""
 
     def facts(self) -> dict[str, object]:
         """Returns facts about the recording, as a dict:

@@ -98,9 +98,7 @@ class ReferenceLineClock:
                     self._note(native_id)  # one entry per frame
 
     def stop(self) -> int:
-        """Closes the file of the clock. Returns the total number of entries written, overwritten
-        ones included.
-        """
+        """Closes the file of the clock. Returns the total number of entries written, overwritten ones included."""
         if self._map is None:
             raise RuntimeError("the line clock is not running")
         self._on = False

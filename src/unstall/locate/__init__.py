@@ -1,3 +1,1 @@
-"""Finds out, for the events of a timeline, to which step and to which place in the source they
-belong.
-"""
+"""Finds out, for the events of a timeline, to which step and to which place in the source they belong."""

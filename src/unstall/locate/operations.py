@@ -18,9 +18,7 @@ statements may be as close in time, but they are on different lines.
 
 
 def has_operators(timeline: Timeline) -> bool:
-    """Returns whether the recorder recorded operators. A recorder that records only CUDA calls does
-    not.
-    """
+    """Returns whether the recorder recorded operators. A recorder that records only CUDA calls does not."""
     return bool((timeline.host.kind == HostKind.OP).any())
 
 

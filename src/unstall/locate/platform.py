@@ -1,6 +1,4 @@
-"""Words that differ between platforms: CUDA on NVIDIA's cards, HIP on AMD's, SYCL and Level Zero on
-Intel's.
-"""
+"""Words that differ between platforms: CUDA on NVIDIA's cards, HIP on AMD's, SYCL and Level Zero on Intel's."""
 
 from __future__ import annotations
 

@@ -208,9 +208,7 @@ def _of_embeddings(timeline: Timeline, start: I64, end: I64) -> Nature | None:
 
 
 def _in_most(times: I64, start: I64, end: I64) -> bool:
-    """Returns whether nearly all spans of time [start, end) contain at least one of the given
-    times.
-    """
+    """Returns whether nearly all spans of time [start, end) contain at least one of the given times."""
     span = _span_of(np.asarray(times), start, end)
     return _nearly_all(len(np.unique(span[span >= 0])), len(start))
 

@@ -18,9 +18,7 @@ _LEAST_INSIDE = 0.5  # of the device's work: steps are most of what a program do
 
 
 class _Repetition(msgspec.Struct, frozen=True, eq=False):
-    """A period with which the sequence of launches repeats, and the launches at which the
-    repetitions begin and end.
-    """
+    """A period with which the sequence of launches repeats, and the launches at which the repetitions begin and end."""
 
     period: int  # launches
     name: str  # of the kernel that tells it

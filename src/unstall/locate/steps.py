@@ -30,9 +30,7 @@ __all__ = ["RECORDED_STEP", "FoundBy", "Steps", "begins_with_a_step", "device_be
 
 _PROFILER_STEP = re.compile(r"ProfilerStep(#\d+|\*)?$")
 RECORDED_STEP = "unstall.step"
-"""The name of the annotation that unstall's recorder puts around each step, without the number of
-the step.
-"""
+"""The name of the annotation that unstall's recorder puts around each step, without the number of the step."""
 
 _RECORDED_STEP = re.compile(r"unstall\.step(#\d+)?$")
 
@@ -91,7 +89,5 @@ def _by_name(timeline: Timeline, name: str) -> Steps:
 
 
 def _called(timeline: Timeline, name: str) -> I64:
-    """Returns the annotations whose name is `name`, or matches the glob `name`, as rows of
-    `timeline.host`.
-    """
+    """Returns the annotations whose name is `name`, or matches the glob `name`, as rows of `timeline.host`."""
     return annotated(timeline, lambda text: text == name or fnmatch.fnmatchcase(text, name))

@@ -1,6 +1,4 @@
-"""Finds out what the threads of a run do: which threads launch work, and which threads only get
-batches.
-"""
+"""Finds out what the threads of a run do: which threads launch work, and which threads only get batches."""
 
 from __future__ import annotations
 

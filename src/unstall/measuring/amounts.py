@@ -66,9 +66,7 @@ def seconds_of(value: float, name: str) -> float:
 
 
 def is_number(value: object) -> bool:
-    """Returns whether `value` is a real number, such as an int, a float or a NumPy scalar, but not
-    a bool.
-    """
+    """Returns whether `value` is a real number, such as an int, a float or a NumPy scalar, but not a bool."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 

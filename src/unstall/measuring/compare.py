@@ -360,9 +360,7 @@ def same_randomness() -> Iterator[None]:
 
 
 def _launch_bound(calls: Mapping[str, FunctionCall], rounds: Rounds, adapter: Adapter) -> list[str]:
-    """Returns a list with one note that names the launch-bound functions. Returns an empty list if
-    there are none.
-    """
+    """Returns a list with one note that names the launch-bound functions. Returns an empty list if there are none."""
     medians = np.median(rounds.times, axis=(1, 2)).tolist()
     bound = launch_bound(
         probe(name, call, adapter, median) for (name, call), median in zip(calls.items(), medians, strict=True)

@@ -1,6 +1,4 @@
-"""`Comparison`: the result of comparing several functions. The first of the functions is the
-reference.
-"""
+"""`Comparison`: the result of comparing several functions. The first of the functions is the reference."""
 
 from __future__ import annotations
 

@@ -304,7 +304,5 @@ def _range(low: float, high: float) -> str:
 
 
 def _off(low: float, high: float) -> str:
-    """Returns, as text, the distance in % from 1 to the end of the interval [low, high] that is
-    farther from 1.
-    """
+    """Returns, as text, the distance in % from 1 to the end of the interval [low, high] that is farther from 1."""
     return f"{100 * max(high - 1, 1 - low, 0):.2g} %"

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 CallBatch = Callable[[int], float]
-"""A function that makes the given number of calls, waits once for all of them, and returns their
-total time.
-"""
+"""A function that makes the given number of calls, waits once for all of them, and returns their total time."""
 
 _FEW, _SOME, _MOST = 2, 8, 64
 _EDGES = 0.01  # share of a batch that filling and emptying the pipeline may take

@@ -1,6 +1,4 @@
-"""Measures the highest rates that a device reaches: the bandwidth of a large copy, and the rate of
-a matrix product.
-"""
+"""Measures the highest rates that a device reaches: the bandwidth of a large copy, and the rate of a matrix product."""
 
 from __future__ import annotations
 
@@ -68,9 +66,7 @@ def beyond(adapter: Adapter, size_bytes: int | None, bandwidth: Rate | None, rat
 
 
 def floating(inspection: Inspection) -> str:
-    """Returns the dtype of the call's largest floating-point input, or "float32" if the call has no
-    such input.
-    """
+    """Returns the dtype of the call's largest floating-point input, or "float32" if the call has no such input."""
     kinds = [
         (array.bytes, str(getattr(array.value, "dtype", "")).removeprefix("torch.")) for array in inspection.inputs
     ]

@@ -35,9 +35,7 @@ def begin(stage: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Reports the progress of the current stage: sends the listener one line with the stage's name
-    and `text`.
-    """
+    """Reports the progress of the current stage: sends the listener one line with the stage's name and `text`."""
     listener = _listener.get()
     if listener is not None:
         listener(": ".join(part for part in (_stage.get(), text) if part))

@@ -26,9 +26,7 @@ if its time is up.
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Samples of a time. `stopped` says why sampling stopped. `converged` says whether there are
-    enough samples.
-    """
+    """Samples of a time. `stopped` says why sampling stopped. `converged` says whether there are enough samples."""
 
     spread: Spread
     stopped: str

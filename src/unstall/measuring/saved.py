@@ -1,6 +1,4 @@
-"""Converts a `Measurement` to its versioned JSON form, `unstall.bench/1`, and back. Times are in
-ns.
-"""
+"""Converts a `Measurement` to its versioned JSON form, `unstall.bench/1`, and back. Times are in ns."""
 
 from __future__ import annotations
 

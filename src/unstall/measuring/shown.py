@@ -27,9 +27,7 @@ class ShownMeasurement(Shown, Measurement):
 
 
 class ShownComparison(Shown, Comparison):
-    """The result of `compare` for one input. `print` shows it as a table for a terminal of 80
-    columns.
-    """
+    """The result of `compare` for one input. `print` shows it as a table for a terminal of 80 columns."""
 
     __slots__ = ()
 

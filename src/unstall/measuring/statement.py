@@ -1,6 +1,4 @@
-"""Makes functions that can be measured of statements, which come as text from a command line or a
-notebook.
-"""
+"""Makes functions that can be measured of statements, which come as text from a command line or a notebook."""
 
 from __future__ import annotations
 

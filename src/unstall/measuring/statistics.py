@@ -69,9 +69,7 @@ class Spread:
 
     @property
     def relative_ci(self) -> float:
-        """Half the width of the median's 95 % interval, divided by the median: 0.01 if the median
-        is known to ± 1 %.
-        """
+        """Half the width of the median's 95 % interval, divided by the median: 0.01 if the median is known to ± 1 %."""
         half = (self.high - self.low) / 2
         return half / self.median if self.median > 0 else (math.inf if half else 0.0)
 

@@ -97,9 +97,7 @@ class Timer:
         self._task_spec = TaskSpec(stmt, setup, global_setup, label, sub_label, description, env, num_threads)
 
     def timeit(self, number: int = 1_000_000) -> Timing:
-        """Times one block of `number` runs of the statement. Makes warm-up runs before the block is
-        timed.
-        """
+        """Times one block of `number` runs of the statement. Makes warm-up runs before the block is timed."""
         with _threads(self._task_spec.num_threads):
             self._block(2 if self._is_exact() else max(number // 100, 2))
             return self._timing(number, [self._block(number)])

@@ -1,6 +1,4 @@
-"""`Timing`: the result of a `Timer`. It has the interface of `torch.utils.benchmark.Measurement`.
-Times are in s.
-"""
+"""`Timing`: the result of a `Timer`. It has the interface of `torch.utils.benchmark.Measurement`. Times are in s."""
 
 from __future__ import annotations
 
@@ -90,15 +88,11 @@ class Timing:
 
     @property
     def has_warnings(self) -> bool:
-        """Whether the times of the blocks differ so much that other work must have slowed some of
-        the blocks.
-        """
+        """Whether the times of the blocks differ so much that other work must have slowed some of the blocks."""
         return not self.meets_confidence(_UNSTEADY)
 
     def meets_confidence(self, threshold: float = _UNSTEADY) -> bool:
-        """Returns whether the interquartile range of the times is below `threshold` times their
-        median.
-        """
+        """Returns whether the interquartile range of the times is below `threshold` times their median."""
         return self.iqr < threshold * self.median
 
     @property
@@ -143,9 +137,7 @@ class Timing:
         return Spread.of(np.array(self.times) * 1e9)
 
     def to_torch(self) -> Measurement:
-        """Returns this timing as a `Measurement` of torch, for `torch.utils.benchmark.Compare`.
-        Imports torch.
-        """
+        """Returns this timing as a `Measurement` of torch, for `torch.utils.benchmark.Compare`. Imports torch."""
         from torch.utils.benchmark.utils import common
 
         spec = common.TaskSpec(**asdict(self.task_spec))

@@ -1,3 +1,1 @@
-"""The commands `%%unstall` and `%unstall_bench` for IPython notebooks (notebooks call such commands
-magics).
-"""
+"""The commands `%%unstall` and `%unstall_bench` for IPython notebooks (notebooks call such commands magics)."""

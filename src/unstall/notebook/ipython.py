@@ -1,6 +1,4 @@
-"""The parts of IPython that unstall uses. unstall does not import IPython unless it runs in a
-notebook.
-"""
+"""The parts of IPython that unstall uses. unstall does not import IPython unless it runs in a notebook."""
 
 from __future__ import annotations
 
@@ -37,7 +35,5 @@ def usage_error(magic: str, error: Exception) -> Exception:
 
 
 def display(what: object) -> None:
-    """Shows `what` below the running cell, in the richest form that the notebook supports, such as
-    HTML.
-    """
+    """Shows `what` below the running cell, in the richest form that the notebook supports, such as HTML."""
     import_module("IPython.display").display(what)

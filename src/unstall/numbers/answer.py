@@ -92,9 +92,7 @@ class Numbers(Shown):
         return all(row.agrees for row in self.rows)
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the report: for each way of running the function, a verdict and the first tensor
-        that differs.
-        """
+        """Returns the report: for each way of running the function, a verdict and the first tensor that differs."""
         entries = tuple(_entry(row, scrub_paths=scrub_paths) for row in self.rows)
         charts = [
             chart(row.way, row.found, scrub_paths=scrub_paths)

@@ -1,6 +1,4 @@
-"""Code that runs in the process of a program that `unstall numbers` started. It records the
-program's numbers.
-"""
+"""Code that runs in the process of a program that `unstall numbers` started. It records the program's numbers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Finds what torch's deterministic mode (`torch.use_deterministic_algorithms`) changes for a
-function.
-"""
+"""Finds what torch's deterministic mode (`torch.use_deterministic_algorithms`) changes for a function."""
 
 from __future__ import annotations
 

@@ -177,9 +177,7 @@ def _is_recording(path: Path) -> bool:
 
 
 def write(path: Path, recorded: Recorded) -> None:
-    """Writes a recorded run to the `.numbers` file `path`. If the run's rounding errors are known,
-    writes them too.
-    """
+    """Writes a recorded run to the `.numbers` file `path`. If the run's rounding errors are known, writes them too."""
     ran, errors = recorded.ran, recorded.errors
     writer = Writer(path, recorded.header.program)
     of_ends: Mapping[tuple[str, str], Floats | None] = errors.ends if errors else {}

@@ -1,6 +1,4 @@
-"""Finds which elements of a tensor differ, if only some of them do: rows, columns, a block, or
-scattered elements.
-"""
+"""Finds which elements of a tensor differ, if only some of them do: rows, columns, a block, or scattered elements."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ class Part:
 
     @property
     def is_told(self) -> bool:
-        """Whether the part is so small that it is worth reporting even if its values show no
-        pattern.
-        """
+        """Whether the part is so small that it is worth reporting even if its values show no pattern."""
         return bool(self.data["share"] <= (_MOST if self.indexes is not None else _SPARSE))
 
     def of(self, tensor: Tensor) -> Tensor:

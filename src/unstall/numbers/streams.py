@@ -1,6 +1,4 @@
-"""Finds the streams on which the operators of a function run. Can make each operator wait for the
-device.
-"""
+"""Finds the streams on which the operators of a function run. Can make each operator wait for the device."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ class Streams:
 
 
 def one_by_one(call: Call) -> Call:
-    """Returns a function that calls an operator by `call`, and that waits for the device before and
-    after the call.
-    """
+    """Returns a function that calls an operator by `call`, and that waits for the device before and after the call."""
 
     def waits(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         wait_for_device()

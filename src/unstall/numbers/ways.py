@@ -58,9 +58,7 @@ class Way:
 
     @property
     def held(self) -> tuple[object, ...]:
-        """The values that `fn` holds, if it is a partial function or a callable object. They are
-        copies.
-        """
+        """The values that `fn` holds, if it is a partial function or a callable object. They are copies."""
         fn = self.fn
         if isinstance(fn, partial):
             return (*fn.args, *fn.keywords.values())

@@ -69,9 +69,7 @@ class Module:
         return next(each for each in self.above(node) if isinstance(each, SCOPES))
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
-        """Returns `(start, end)`: where the text of `node` begins and ends in the file, as offsets
-        in bytes.
-        """
+        """Returns `(start, end)`: where the text of `node` begins and ends in the file, as offsets in bytes."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         starts = self._line_starts
@@ -149,9 +147,7 @@ class Module:
         return ".".join([self._imported[node.id], *reversed(parts)])
 
     def calls(self, node: ast.expr, *names: str) -> bool:
-        """Returns whether `node` is a call of a function whose full name, such as "torch.randn", is
-        in `names`.
-        """
+        """Returns whether `node` is a call of a function whose full name, such as "torch.randn", is in `names`."""
         return isinstance(node, ast.Call) and self.dotted(node.func) in names
 
     def with_argument(self, call: ast.Call, argument: str) -> Edit:
@@ -185,9 +181,7 @@ class Module:
 
 
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
-    """Returns the value of the keyword argument `name` of `call`. Returns None if the call lacks
-    this argument.
-    """
+    """Returns the value of the keyword argument `name` of `call`. Returns None if the call lacks this argument."""
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 

@@ -187,9 +187,7 @@ def _drop_far(events: Events, host_kind: I8, device_kind: I8) -> list[str]:
 
 
 def _threads(events: Events, intern: Interner) -> tuple[Threads, I32]:
-    """Returns `(threads, index)`: the distinct (process, thread) pairs, and for each event the
-    index of its pair.
-    """
+    """Returns `(threads, index)`: the distinct (process, thread) pairs, and for each event the index of its pair."""
     processes, process_of = distinct(events.process)
     threads, thread_of = distinct(events.thread)
     pairs, inverse = distinct(process_of * len(threads) + thread_of)
@@ -283,9 +281,7 @@ def _streams(events: Events, rows: I64, intern: Interner) -> tuple[Streams, I32]
 
 
 def _device(events: Events, kind: I8, rows: I64, streams: Streams, stream: I32, intern: Interner) -> Device:
-    """Returns the table of the device's ops. The `launch` of each op is -1 until `join_launches`
-    finds the launches.
-    """
+    """Returns the table of the device's ops. The `launch` of each op is -1 until `join_launches` finds the launches."""
     copies = kind[rows] == DeviceKind.COPY
     direction = np.zeros(len(rows), dtype=np.int8)
     memory = np.zeros(len(rows), dtype=np.int8)

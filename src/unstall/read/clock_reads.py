@@ -38,9 +38,7 @@ class DescribedReads(Struct):
 
 
 class DescribesReads(Struct):
-    """The field of a trace file, under its key "unstall", that tells when and where the program
-    read the clock.
-    """
+    """The field of a trace file, under its key "unstall", that tells when and where the program read the clock."""
 
     clock_reads: DescribedReads = msgspec.field(default_factory=DescribedReads)
 

@@ -1,6 +1,4 @@
-"""Collects the decoded events of a trace file into the columns of `Events`, which grow while the
-file is read.
-"""
+"""Collects the decoded events of a trace file into the columns of `Events`, which grow while the file is read."""
 
 from __future__ import annotations
 
@@ -324,9 +322,7 @@ class EventTable:
             self._shapes.extend(rows, args, shaped)
 
     def add_scanned(self, found: Scanned) -> None:
-        """Adds events with a start and a duration that `scan.scanned` found in a piece of the trace
-        file.
-        """
+        """Adds events with a start and a duration that `scan.scanned` found in a piece of the trace file."""
         text, lanes, first = self.strings, self._lanes, len(self._start)
         known_jsons = [*found.jsons, b""]  # the number -1 is the last: none
         texts = Numbers(found.texts, text.texts_of)

@@ -72,9 +72,7 @@ class Decoder:
         self._usual = 0
 
     def piece(self, text: bytes | memoryview) -> DecodedEvents | None:
-        """Decodes `text`, a JSON list of events, and returns the events. Returns None if one of
-        them is malformed.
-        """
+        """Decodes `text`, a JSON list of events, and returns the events. Returns None if one of them is malformed."""
         for i in (self._usual, *(i for i in range(len(_NUMBERS)) if i != self._usual)):
             number, to_ns = _NUMBERS[i]
             try:
@@ -103,9 +101,7 @@ class Decoder:
         return event
 
     def exact(self, events: Sequence[Event]) -> DecodedEvents:
-        """Returns `events`, whose times are decimals as `event` returns them, with their times in
-        ns.
-        """
+        """Returns `events`, whose times are decimals as `event` returns them, with their times in ns."""
         rows = self._rows(events, _from_decimals)
         assert rows is not None
         return rows

@@ -37,9 +37,7 @@ class DescribedDependencies(Struct, frozen=True):
 
 
 class DescribesDependencies(Struct):
-    """The field of a trace file, under its key "unstall", that tells the dependencies between calls
-    and operators.
-    """
+    """The field of a trace file, under its key "unstall", that tells the dependencies between calls and operators."""
 
     dependencies: DescribedDependencies = DescribedDependencies()
 

@@ -1,6 +1,4 @@
-"""Reports which device events of a file are in no table of the timeline, so that no event is lost
-silently.
-"""
+"""Reports which device events of a file are in no table of the timeline, so that no event is lost silently."""
 
 from __future__ import annotations
 

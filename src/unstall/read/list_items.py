@@ -87,9 +87,7 @@ class Items:
         self._depth = int(depth[-1])
 
     def _leave_out_escaped(self, chars: NDArray[np.uint8], meaning: NDArray[np.uint8]) -> None:
-        """Sets `meaning` to 0 for each escaped byte of `chars`: a byte after an odd number of
-        backslashes.
-        """
+        """Sets `meaning` to 0 for each escaped byte of `chars`: a byte after an odd number of backslashes."""
         slashes = np.flatnonzero(chars == _BACKSLASH)
         if self._escaped:
             slashes = np.append(-1, slashes)

@@ -95,9 +95,7 @@ class _PlainSteps(Struct):
 
 
 class _Stretches(Struct):
-    """The mean times of steps that ran without recording: before the recorded steps, and after
-    them.
-    """
+    """The mean times of steps that ran without recording: before the recorded steps, and after them."""
 
     plain: _PlainSteps
 

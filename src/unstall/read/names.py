@@ -46,8 +46,7 @@ _NO_WORK = SYNCS | {
 
 
 LONGEST = 4096
-"""How many characters at the start of a name are matched against patterns. No real name is longer.
-"""
+"""How many characters at the start of a name are matched against patterns. No real name is longer."""
 
 _MOST_KEPT = 8192  # names whose meaning is kept: the ranks of a job have the same
 
@@ -129,9 +128,7 @@ _CALL_KINDS: tuple[tuple[HostKind, re.Pattern[str]], ...] = tuple(
 
 @lru_cache(_MOST_KEPT)
 def call_kind(name: str) -> HostKind:
-    """Returns the HostKind of a call, given its name in the API of the CUDA, HIP or oneAPI runtime
-    or driver.
-    """
+    """Returns the HostKind of a call, given its name in the API of the CUDA, HIP or oneAPI runtime or driver."""
     for kind, pattern in _CALL_KINDS:
         if pattern.match(name, 0, LONGEST):
             return kind

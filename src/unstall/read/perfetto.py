@@ -1,6 +1,4 @@
-"""Recognises traces in Perfetto's own format, a protobuf message. unstall does not read this
-format.
-"""
+"""Recognises traces in Perfetto's own format, a protobuf message. unstall does not read this format."""
 
 from __future__ import annotations
 

@@ -174,9 +174,7 @@ def _heads(lines: list[str]) -> Iterator[int]:
 
 
 def _titles(line: str) -> tuple[list[re.Match[str]], str]:
-    """Returns `(titles, rest)`: the titles of columns at the start of a line, and the text after
-    them.
-    """
+    """Returns `(titles, rest)`: the titles of columns at the start of a line, and the text after them."""
     found: list[re.Match[str]] = []
     at = 0
     while (title := _TITLE.match(line, at)) is not None:
@@ -222,9 +220,7 @@ def _device_of(titles: list[re.Match[str]]) -> str | None:
 
 
 def _rows(lines: list[str], columns: list[_Column]) -> tuple[list[TableRow], int]:
-    """Returns `(rows, unread)`: the rows that can be read, and the number of lines that belong to
-    no row.
-    """
+    """Returns `(rows, unread)`: the rows that can be read, and the number of lines that belong to no row."""
     figures = [column for column in columns if column.kind != "text"]
     leading = "overload" if columns and columns[0].kind == "text" else ""
     values = "".join(_BETWEEN + _VALUE[column.kind] for column in figures)

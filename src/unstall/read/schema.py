@@ -71,9 +71,7 @@ class Complete(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", t
 
 
 class Arrow(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="s"):
-    """The start of a flow arrow (phase "s") in a trace file. A flow arrow leads from one event to
-    another.
-    """
+    """The start of a flow arrow (phase "s") in a trace file. A flow arrow leads from one event to another."""
 
     id: Id = -1
     thread: int | str = field(default="", name="tid")
@@ -82,9 +80,7 @@ class Arrow(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag=
 
 
 class ArrowEnd(Arrow[Number], Generic[Number], gc=False, frozen=True, tag_field="ph", tag="f"):
-    """The end of a flow arrow (phase "f") in a trace file. A flow arrow leads from one event to
-    another.
-    """
+    """The end of a flow arrow (phase "f") in a trace file. A flow arrow leads from one event to another."""
 
 
 class MemoryArgs(Struct, gc=False, frozen=True):
@@ -101,9 +97,7 @@ class MemoryArgs(Struct, gc=False, frozen=True):
 
 
 class Instant(Struct, Generic[Number], gc=False, frozen=True, tag_field="ph", tag="i"):
-    """An event in a trace file at one moment (phase "i"). Of these, only events with the name
-    "[memory]" are used.
-    """
+    """An event in a trace file at one moment (phase "i"). Of these, only events with the name "[memory]" are used."""
 
     name: str = ""
     ts: Number | None = None

@@ -27,9 +27,7 @@ columns, in their order. Calls are given by their ids in the file.
 
 
 class DescribesUploads(Struct):
-    """The field of a trace file, under its key "unstall", that tells the uploads (copies to the
-    device).
-    """
+    """The field of a trace file, under its key "unstall", that tells the uploads (copies to the device)."""
 
     uploads: list[DescribedUpload] = []
 

@@ -97,9 +97,7 @@ def _said(correlation: I64, events: Events) -> I64:
 
 
 def _stream_rows(streams: Streams, device: I32, stream: I64) -> I32:
-    """Returns, for each pair of `device` and `stream`, the row in `streams`, or -1 if no op ran on
-    this stream.
-    """
+    """Returns, for each pair of `device` and `stream`, the row in `streams`, or -1 if no op ran on this stream."""
     known = {pair: row for row, pair in enumerate(zip(streams.device.tolist(), streams.stream.tolist(), strict=True))}
     asked = zip(device.tolist(), stream.tolist(), strict=True)
     return np.array([known.get(pair, -1) for pair in asked], dtype=np.int32)

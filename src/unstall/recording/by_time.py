@@ -1,6 +1,4 @@
-"""Starts and ends a recording by time, for programs without step boundaries. A thread of its own
-does this.
-"""
+"""Starts and ends a recording by time, for programs without step boundaries. A thread of its own does this."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ class ByTime:
 
     @property
     def is_due(self) -> bool:
-        """Whether `after_s` seconds have passed and the recording may begin now. False if `after_s`
-        is None.
-        """
+        """Whether `after_s` seconds have passed and the recording may begin now. False if `after_s` is None."""
         after_s = self._after_s
         return after_s is not None and self._passed_s() >= after_s and self._is_wanted() and self._may_begin()
 
@@ -71,9 +67,7 @@ class ByTime:
             start_thread(lambda: self._watch(begun))
 
     def stop(self) -> None:
-        """Stops the timer. A recording that it has begun ends now. If it has not begun one, it
-        never will.
-        """
+        """Stops the timer. A recording that it has begun ends now. If it has not begun one, it never will."""
         self._over.set()
 
     def _watch(self, begun: bool) -> None:

@@ -54,9 +54,7 @@ def begin(
 
 
 def first_steps_for(settings: Settings) -> FirstSteps:
-    """Returns an object that can record the program's first steps, with the recorder that
-    `settings` choose.
-    """
+    """Returns an object that can record the program's first steps, with the recorder that `settings` choose."""
     stand_in = _first_steps(stand_in_settings_of(settings)) if settings.by_torch else None
     return _first_steps(settings_of(settings), stand_in)
 

@@ -70,9 +70,7 @@ def _torch(settings: Settings, folder: Path, instead: str | None) -> tuple[Recor
 
 
 def _is_profiled() -> bool:
-    """Returns whether the program runs a Python profiler, on the current thread or on threads that
-    it starts.
-    """
+    """Returns whether the program runs a Python profiler, on the current thread or on threads that it starts."""
     return sys.getprofile() is not None or threading.getprofile() is not None
 
 

@@ -109,9 +109,7 @@ def throttled(before: Sequence[GpuClocks], after: Sequence[GpuClocks]) -> list[s
 
 
 def _call(nvml: ctypes.CDLL, name: str, *arguments: Any) -> bool:
-    """Calls the function `name` of NVML. Returns whether NVML has this function and the call
-    succeeded.
-    """
+    """Calls the function `name` of NVML. Returns whether NVML has this function and the call succeeded."""
     function = getattr(nvml, name, None)
     return function is not None and function(*arguments) == _SUCCESS
 
@@ -195,7 +193,5 @@ def _speeds(before: GpuClocks, after: GpuClocks) -> str:
 
 
 def _title(device: GpuClocks) -> str:
-    """Returns the name of a GPU for sentences, such as `GPU 0 (NVIDIA H200)`. nvidia-smi uses the
-    same index.
-    """
+    """Returns the name of a GPU for sentences, such as `GPU 0 (NVIDIA H200)`. nvidia-smi uses the same index."""
     return f"GPU {device['index']} ({device['name']})" if "name" in device else f"GPU {device['index']}"

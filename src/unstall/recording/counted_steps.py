@@ -25,15 +25,11 @@ class CountedSteps(StepSources):
         self._proving: dict[StepSource, int] = {}  # boundaries up to the last step that proved a graph
 
     def since_proof(self, source: StepSource) -> int:
-        """Returns how many step boundaries `source` has set since a helper of unstall last checked
-        a CUDA graph.
-        """
+        """Returns how many step boundaries `source` has set since a helper of unstall last checked a CUDA graph."""
         return self.count(source) - self._proving.get(source, 0)
 
     def proved(self) -> bool:
-        """Returns whether a helper of unstall has checked a CUDA graph since the previous call of
-        this method.
-        """
+        """Returns whether a helper of unstall has checked a CUDA graph since the previous call of this method."""
         proofs, before = steps.proofs(), self._proofs
         self._proofs = proofs
         return proofs != before

@@ -244,9 +244,7 @@ def steps_among(
 
 
 def settings_of(settings: Settings) -> Settings:
-    """Returns the settings for recording a program's first steps, in a folder within the folder of
-    `settings`.
-    """
+    """Returns the settings for recording a program's first steps, in a folder within the folder of `settings`."""
     return replace(settings, folder=str(Path(settings.folder) / FIRST_STEPS))
 
 

@@ -88,9 +88,7 @@ class Recording:
         self._ended = False
         self._timeline: Timeline | None = None
         self.close = weakref.finalize(self, shutil.rmtree, settings.folder, ignore_errors=True)
-        """Removes the temporary files of this recording. This also happens when the recording is
-        garbage-collected.
-        """
+        """Removes the temporary files of this recording. This also happens when the recording is garbage-collected."""
 
     def __enter__(self) -> Self:
         """Begins to record.

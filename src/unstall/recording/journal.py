@@ -51,9 +51,7 @@ class Journal:
 
 
 class Follower:
-    """Reads the journal of a recording while a program writes it. A journal that does not exist yet
-    has no events.
-    """
+    """Reads the journal of a recording while a program writes it. A journal that does not exist yet has no events."""
 
     def __init__(self, folder: str | Path) -> None:
         self._path = Path(folder) / NAME
@@ -74,9 +72,7 @@ class Follower:
 
 
 def read(folder: str | Path) -> list[Event]:
-    """Returns all events in the journal in `folder`, in order. Omits the last line if it was cut
-    short.
-    """
+    """Returns all events in the journal in `folder`, in order. Omits the last line if it was cut short."""
     return Follower(folder).events()
 
 

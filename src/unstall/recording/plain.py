@@ -106,9 +106,7 @@ class Stretch:
         return enough
 
     def cut(self) -> None:
-        """Ends the timing early. Keeps the steps up to the last boundary at which the device's
-        clock was read.
-        """
+        """Ends the timing early. Keeps the steps up to the last boundary at which the device's clock was read."""
         if not self.finished:
             self._timed = self._timed if self._timed.steps or self._settling is None else self._settling
             self.finished = self._timed.steps > 0
@@ -190,9 +188,7 @@ class PlainSteps:
         return self._stretch is not None and self._stretch.add(at_ns, least_steps)
 
     def cut(self) -> None:
-        """Ends the timing early, because the program ends. The times are kept if enough steps were
-        timed.
-        """
+        """Ends the timing early, because the program ends. The times are kept if enough steps were timed."""
         if self._stretch is not None:
             self._stretch.cut()
 

@@ -6,9 +6,7 @@ from typing import Protocol
 
 
 class Recorder(Protocol):
-    """A recorder of the device's activity, or of the source lines that run. It is started once and
-    stopped once.
-    """
+    """A recorder of the device's activity, or of the source lines that run. It is started once and stopped once."""
 
     name: str
     any_thread: bool

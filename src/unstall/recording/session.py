@@ -157,9 +157,7 @@ class Session:
                 self._fail(error)
 
     def forked(self) -> None:
-        """Stops the recording in a forked child process. Does not touch files of the parent
-        process.
-        """
+        """Stops the recording in a forked child process. Does not touch files of the parent process."""
         self.phase = Phase.OVER
         self._stopping.cancel()
         if self._first_steps is not None:

@@ -16,9 +16,7 @@ from unstall.recording.settings import Settings
 
 
 class Stopping:
-    """Decides when a recorded program is to end, and ends it. Does nothing unless `settings.stop`
-    is set.
-    """
+    """Decides when a recorded program is to end, and ends it. Does nothing unless `settings.stop` is set."""
 
     def __init__(self, settings: Settings) -> None:
         self._asked = settings.stop
@@ -53,16 +51,12 @@ class Stopping:
         return self._due and may_end_here()
 
     def end_here(self) -> None:
-        """Ends the program by SystemExit. If the program catches it, SystemExit is not raised a
-        second time.
-        """
+        """Ends the program by SystemExit. If the program catches it, SystemExit is not raised a second time."""
         self.cancel()
         end_here()
 
     def cancel(self) -> None:
-        """Cancels the end that was planned. The program then ends by itself, as it does without
-        `--stop`.
-        """
+        """Cancels the end that was planned. The program then ends by itself, as it does without `--stop`."""
         self._asked = self._due = False
 
 

@@ -23,9 +23,7 @@ from unstall.guest import device, steps
 
 FILE = "profile.json"
 CLOCK = "unstall.clock#"
-"""The beginning of the names of annotations that carry a time. Such a name goes on with a time of
-unstall's clock.
-"""
+"""The beginning of the names of annotations that carry a time. Such a name goes on with a time of unstall's clock."""
 _CLOCKS = 10
 
 
@@ -115,9 +113,7 @@ class TorchProfiler:
         self._profile.export_chrome_trace(str(self._path))
 
     def flush(self) -> None:
-        """Stops recording, and writes the profile. torch's profiler writes its data only after it
-        has stopped.
-        """
+        """Stops recording, and writes the profile. torch's profiler writes its data only after it has stopped."""
         self.stop()
 
     def forked(self) -> None:

@@ -1,6 +1,4 @@
-"""A lock on a recording. One thread at a time may change the recording, and only certain threads
-may stop it.
-"""
+"""A lock on a recording. One thread at a time may change the recording, and only certain threads may stop it."""
 
 from __future__ import annotations
 

@@ -45,9 +45,7 @@ class Watching:
         self._forget_cuda: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
-        """Starts to watch the program as soon as torch is imported; at once if it is imported
-        already.
-        """
+        """Starts to watch the program as soon as torch is imported; at once if it is imported already."""
         self._forget_import = when_imported("torch", self._watch)
 
     @property

@@ -1,6 +1,4 @@
-"""Records one whole block of code. The module `session` describes the entries of its journal (its
-file of events).
-"""
+"""Records one whole block of code. The module `session` describes the entries of its journal (its file of events)."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ class Whole:
         """Does nothing: in a recording on a real GPU, each step lasts to the next one."""
 
     def end(self, why: str) -> None:
-        """Stops recording. `why` is the reason, for the journal (the recording's file of events).
-        Never raises.
-        """
+        """Stops recording. `why` is the reason, for the journal (the recording's file of events). Never raises."""
         if self._over:
             return
         try:

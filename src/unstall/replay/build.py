@@ -52,9 +52,7 @@ def build(timeline: Timeline, step_starts: I64, step_ends: I64) -> Program:
 
 
 def _with_a_host(timeline: Timeline) -> Timeline:
-    """Adds a dummy host event if the timeline has no host event, so that `timeline.host` has a row
-    to index.
-    """
+    """Adds a dummy host event if the timeline has no host event, so that `timeline.host` has a row to index."""
     if len(timeline.host):
         return timeline
     columns = {name: getattr(timeline.host, name).dtype for name in timeline.host.__struct_fields__}
@@ -168,9 +166,7 @@ def _assemble(
 
 
 def _notes(timeline: Timeline, queue: Queued, across: Order, part_of: I32, joins: int) -> tuple[str, ...]:
-    """Returns notes for the report. Each says something that the trace lacks, and what the replay
-    assumes instead.
-    """
+    """Returns notes for the report. Each says something that the trace lacks, and what the replay assumes instead."""
     follows, orphans = int((across.after >= 0).sum()), int((queue.orphan & (queue.launch >= 0)).sum())
     waits = timeline.waits
     events = (waits.kind == WaitKind.EVENT) | (waits.kind == WaitKind.STREAM_EVENT)

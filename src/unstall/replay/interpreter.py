@@ -161,9 +161,7 @@ class Replay:
         return Replayed(*(np.array(each, dtype=np.int64) for each in times))
 
     def clock(self, thread: int) -> int:
-        """Returns the time in ns at which the thread `thread` has finished all instructions that it
-        got so far.
-        """
+        """Returns the time in ns at which the thread `thread` has finished all instructions that it got so far."""
         return _at(self._clock, thread, "thread")
 
     def done(self, stream: int) -> int:

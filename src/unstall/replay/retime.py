@@ -1,6 +1,4 @@
-"""Makes a `Timeline` of a replayed program: the events of the recorded timeline at their replayed
-times.
-"""
+"""Makes a `Timeline` of a replayed program: the events of the recorded timeline at their replayed times."""
 
 from __future__ import annotations
 

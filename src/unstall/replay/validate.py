@@ -1,6 +1,4 @@
-"""Checks that a `Program` can be replayed. `native/checks.c` makes the same checks, and its messages are
-the same.
-"""
+"""Checks that a `Program` can be replayed. `native/checks.c` makes the same checks, and its messages are the same."""
 
 from __future__ import annotations
 

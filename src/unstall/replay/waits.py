@@ -22,9 +22,7 @@ from unstall.timeline.grouping import groups, unique
 SYNC_NS = 3_000
 """Length in ns of a host's call that waits, if the awaited work is already done (H200, CUDA 13)."""
 RETURN_NS = 6_000
-"""Time in ns from the end of the awaited work to the return of the host's call that waits (H200,
-CUDA 13).
-"""
+"""Time in ns from the end of the awaited work to the return of the host's call that waits (H200, CUDA 13)."""
 
 _PROMPT_NS = 50_000  # from the end of the awaited work to the return
 _WORTH_NS = 20_000  # shorter waits are not worth explaining

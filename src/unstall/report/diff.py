@@ -124,9 +124,7 @@ def _accounts(result: DiffResult) -> Table:
 
 
 def _launches(result: DiffResult, over: str) -> Table:
-    """Returns a table with the numbers of launches in both runs. Numbers that are the same in both
-    are left out.
-    """
+    """Returns a table with the numbers of launches in both runs. Numbers that are the same in both are left out."""
     launches = result.launches
     counts = (
         ()
@@ -172,9 +170,7 @@ def signed(ns: int) -> str:
 
 
 def number(value: float) -> str:
-    """Returns a mean count per step as text, such as "8", or "0.5" for something that occurs once
-    in two steps.
-    """
+    """Returns a mean count per step as text, such as "8", or "0.5" for something that occurs once in two steps."""
     if value and value < 0.1:
         return "<0.1"
     return f"{value:,.1f}".removesuffix(".0")
@@ -211,9 +207,7 @@ def _named(where: Where) -> str:
 
 
 def _change(title: Span, status: Status, figures: Sequence[str], *details: str) -> Row:
-    """Returns a table row for one change. The text below the row says the change's status, followed
-    by `details`.
-    """
+    """Returns a table row for one change. The text below the row says the change's status, followed by `details`."""
     said = ", ".join(detail for detail in details if detail)
     label = "noise" if status == "within noise" else status
     below = words(Span(label, _ROLES[status]), Span(f", {said}", "dim") if said else "")

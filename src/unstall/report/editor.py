@@ -19,9 +19,7 @@ from unstall.document.document import Document
 from unstall.errors import UsageError
 
 SETTING = "UNSTALL_EDITOR"
-"""The environment variable that names the editor. If it is not set, the first entry of `EDITORS` is
-used.
-"""
+"""The environment variable that names the editor. If it is not set, the first entry of `EDITORS` is used."""
 NONE = "none"
 """The value of the environment variable for a page without links."""
 

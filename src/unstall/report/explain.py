@@ -54,15 +54,11 @@ _UNSOUND = "something is missing or damaged, so figures may be wrong"
 _MUCH = 0.05  # of the step: a plan that ends this far above the floor names the findings without a known gain
 _LARGE = 0.02  # of the step: why so much time costs nothing is said
 BEFORE_BUGS = "b"
-"""Stands before the numbers of bugs. "b1" is the first bug; "1" is the first finding that is no
-bug.
-"""
+"""Stands before the numbers of bugs. "b1" is the first bug; "1" is the first finding that is no bug."""
 BEFORE_EXPLAINED = "g"
 """Stands before the numbers of findings under "Good to know": "g1" is the first of them."""
 IN_PLAN = "in plan"
-"""Text in the column "gain" for a finding that gains something only if earlier changes of the plan
-are made, too.
-"""
+"""Text in the column "gain" for a finding that gains something only if earlier changes of the plan are made, too."""
 IN_ANOTHER = "in "
 """Begins the text in the column "gain" for a finding whose gain is part of another finding's. The
 number of that finding follows.
@@ -76,9 +72,7 @@ _START = {
 
 
 def document(result: Result, draw: Draw = no_pictures) -> Document:
-    """Returns the report of `unstall explain` on one run. `draw` draws the pictures of the run for
-    the HTML page.
-    """
+    """Returns the report of `unstall explain` on one run. `draw` draws the pictures of the run for the HTML page."""
     has_work = result.verdict.bound_by != "none"
     sound = result.integrity.ok
     blocks = [
@@ -274,9 +268,7 @@ def often(result: Result, finding: Finding) -> str:
 
 
 def over(result: Result) -> str:
-    """Returns the words that stand after a figure of `result`: "per step", or "in all" if the run
-    has no steps.
-    """
+    """Returns the words that stand after a figure of `result`: "per step", or "in all" if the run has no steps."""
     return result.steps.over
 
 

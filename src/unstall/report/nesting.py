@@ -1,6 +1,4 @@
-"""Finds out how deeply events are nested, and in which lane of its track each event of a picture is
-drawn.
-"""
+"""Finds out how deeply events are nested, and in which lane of its track each event of a picture is drawn."""
 
 from __future__ import annotations
 

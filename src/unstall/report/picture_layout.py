@@ -111,9 +111,7 @@ def _notes(is_drawn: Bool, is_host_drawn: Bool, is_python: Bool, limit: int) -> 
 
 
 class _Layout:
-    """Collects the tracks of a picture and their events, and sorts the events into lanes when all
-    are collected.
-    """
+    """Collects the tracks of a picture and their events, and sorts the events into lanes when all are collected."""
 
     def __init__(self, texts: Texts) -> None:
         self._texts = texts

@@ -9,9 +9,7 @@ from unstall.diagnose.run import Run
 from unstall.report.scrub import Scrub
 
 Draw: TypeAlias = Callable[[], Sequence[bytes]]
-"""A function that draws the pictures of runs. It returns each of them in the binary format of
-`report/payload.py`.
-"""
+"""A function that draws the pictures of runs. It returns each of them in the binary format of `report/payload.py`."""
 
 
 def no_pictures() -> Sequence[bytes]:

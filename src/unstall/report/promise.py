@@ -58,9 +58,7 @@ def waterfall(result: DiffResult) -> Waterfall | None:
 
 
 def ending(result: DiffResult) -> Prose:
-    """Returns the last sentences of a comparison: which edits of the plan are not made yet, and the
-    conclusion.
-    """
+    """Returns the last sentences of a comparison: which edits of the plan are not made yet, and the conclusion."""
     lines = remainder(result), sentence(result)
     return Prose(tuple(words(line) for line in lines if line))
 

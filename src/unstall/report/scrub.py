@@ -1,6 +1,4 @@
-"""Shortens paths in results, so that a report for other people does not show the user's home
-directory and folders.
-"""
+"""Shortens paths in results, so that a report for other people does not show the user's home directory and folders."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The short report, of about ten lines, that ends the output of a run. `unstall explain` prints the
-full report.
-"""
+"""The short report, of about ten lines, that ends the output of a run. `unstall explain` prints the full report."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from unstall.report.wording import GOOD_TO_KNOW, INTEGRITY, bugs_title, explaine
 from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
 
 SHOWN = 3
-"""The largest number of findings of each kind in the short report. The full report has all
-findings.
-"""
+"""The largest number of findings of each kind in the short report. The full report has all findings."""
 _NOTABLE = 0.05  # of the time of all steps
 
 
@@ -177,9 +173,7 @@ def _row(number: str, finding: Finding, title: str, gain: str) -> Row:
 
 
 def _at(where: Where) -> Words:
-    """Returns a source line in its briefest form. If a line of another file called it, that line
-    follows.
-    """
+    """Returns a source line in its briefest form. If a line of another file called it, that line follows."""
     caller = where.called_from
     own = words(Span(_line(where), "place"))
     if caller is None or caller.file == where.file:

@@ -1,6 +1,4 @@
-"""The report of `unstall show` on one finding: its source line, the line that called it, and a
-patch.
-"""
+"""The report of `unstall show` on one finding: its source line, the line that called it, and a patch."""
 
 from __future__ import annotations
 

@@ -67,9 +67,7 @@ class Texts:
         return renumber
 
     def strings(self) -> tuple[str, ...]:
-        """Returns the kept texts in the order of their indices, each shortened to `TEXT_LIMIT`
-        characters.
-        """
+        """Returns the kept texts in the order of their indices, each shortened to `TEXT_LIMIT` characters."""
         return tuple(_cut(self._strings[index]) for index in self._kept)
 
 

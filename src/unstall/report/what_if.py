@@ -15,9 +15,7 @@ _NOTABLE = 0.001  # of the step; smaller changes of a part are not mentioned
 
 
 def document(result: WhatIf, draw: Draw = no_pictures) -> Document:
-    """Returns the report of `unstall whatif`. `draw` draws the run before and after the edits for
-    the HTML page.
-    """
+    """Returns the report of `unstall whatif`. `draw` draws the run before and after the edits for the HTML page."""
     bars = _bars(result)
     said = [*(f"inferred: {text}" for text in result.inferred), *result.integrity.notes]
     notes = Bullets(words("Notes"), tuple(map(words, said))) if said else None

@@ -49,17 +49,13 @@ def place(where: Where | Caller) -> str:
 
 
 def operator(where: Where) -> str:
-    """Returns the name of the operator at `where`, or "" if it is unknown or `place(where)` already
-    is this name.
-    """
+    """Returns the name of the operator at `where`, or "" if it is unknown or `place(where)` already is this name."""
     op = short(where.op or "")
     return "" if op == place(where) else op
 
 
 def place_and_operator(where: Where) -> Words:
-    """Returns a place in the source, followed by the operator if it is known, as text with roles
-    for a `Document`.
-    """
+    """Returns a place in the source, followed by the operator if it is known, as text with roles for a `Document`."""
     known, op = place(where), operator(where)
     behind = words(Span(" · ", "dim"), Span(op, "name")) if op else ()
     return words(Span(known, "place") if known else UNKNOWN_LINE, behind)
@@ -119,9 +115,7 @@ def bugs_title(result: Result) -> str:
 
 
 def harmless(result: Result) -> list[Finding]:
-    """Returns the findings that cost nothing and are no bugs. Reports list them because people look
-    for them.
-    """
+    """Returns the findings that cost nothing and are no bugs. Reports list them because people look for them."""
     return [finding for finding in result.findings if finding.harmless and not finding.wrong]
 
 
@@ -131,9 +125,7 @@ def paid_once(result: Result) -> list[Finding]:
 
 
 def explained(result: Result) -> list[Finding]:
-    """Returns the findings that cost nothing and explain what surprises people, such as a launch
-    that looks slow.
-    """
+    """Returns the findings that cost nothing and explain what surprises people, such as a launch that looks slow."""
     return [finding for finding in result.findings if finding.explains]
 
 
@@ -173,9 +165,7 @@ def about(path: str, source: Source, steps: Steps) -> tuple[Words, ...]:
 
 
 def run_lines(source: Source, steps: Steps) -> list[str]:
-    """Returns a line on the steps. For a simulated run whose error is known, a line on that error
-    follows.
-    """
+    """Returns a line on the steps. For a simulated run whose error is known, a line on that error follows."""
     known = source.known_error
     return [steps_line(source, steps), *([f"known error: {plain(known)}"] if known else [])]
 
@@ -248,9 +238,7 @@ def run_is(result: Result) -> str:
 
 
 def per_step(steps: Steps, window_ns: int) -> int:
-    """Returns the mean per step, rounded. `window_ns` is a sum over all steps of the recording
-    window.
-    """
+    """Returns the mean per step, rounded. `window_ns` is a sum over all steps of the recording window."""
     return round(window_ns / max(steps.count, 1))
 
 

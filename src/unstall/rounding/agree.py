@@ -143,9 +143,7 @@ class _Picker:
         self._farthest = {place: _farthest(reference[place], other[place]) for place in apart}
 
     def kept(self, tensors: Tensors) -> tuple[Ran, Ran]:
-        """Returns `(sample, farthest)`: the selected elements of `tensors`, which may be those of a
-        repeated run.
-        """
+        """Returns `(sample, farthest)`: the selected elements of `tensors`, which may be those of a repeated run."""
         some, farthest = Kept(), Kept()
         for place, where in self._farthest.items():
             if place < len(tensors) and tensors[place].shape == self._shapes[place]:

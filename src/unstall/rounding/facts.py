@@ -277,9 +277,7 @@ class Facts:
 
 
 def facts_of(func: Any) -> Facts:
-    """Returns the properties of an operator, read from its schema. `func` is a
-    `torch._ops.OpOverload`.
-    """
+    """Returns the properties of an operator, read from its schema. `func` is a `torch._ops.OpOverload`."""
     return _known.get(id(func)) or _facts_of(func)
 
 

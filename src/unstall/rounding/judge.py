@@ -15,9 +15,7 @@ from unstall.rounding.matching import matched
 from unstall.rounding.samples import Floats, Ran, Seen
 
 RUNS = 8
-"""The number of runs with random errors. Student's distribution has a closed form for even numbers
-only.
-"""
+"""The number of runs with random errors. Student's distribution has a closed form for even numbers only."""
 CONFIDENCE = 0.999
 """The probability that no tensor is reported as different, if two runs differ only by rounding."""
 _FACTOR_FITS = 0.02  # of a difference, what may be left of it once it is explained by a factor
@@ -136,9 +134,7 @@ class Errors:
 
     @staticmethod
     def of(before: Ran, noisy: Sequence[Ran]) -> Errors:
-        """Returns the errors of the run `before`. `noisy` are repetitions of this run with random
-        errors.
-        """
+        """Returns the errors of the run `before`. `noisy` are repetitions of this run with random errors."""
         keys = [seen.key for seen in before.operators]
         follows = all([seen.key for seen in ran.operators] == keys for ran in noisy)
         operators = (

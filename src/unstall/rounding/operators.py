@@ -50,9 +50,7 @@ class Place:
 
 NOWHERE = Place("", 0, "")
 Hook: TypeAlias = Callable[[Any, tuple[Any, ...], Place, Any], None]
-"""A function that is called with an operator, its positional arguments, its place in the source and
-its result.
-"""
+"""A function that is called with an operator, its positional arguments, its place in the source and its result."""
 Call: TypeAlias = Callable[[Any, tuple[Any, ...], Mapping[str, Any]], Any]
 """A function that is given an operator, its positional and its keyword arguments. It calls the
 operator and returns the result.
@@ -106,9 +104,7 @@ class Operators(DispatchMode):
 
 
 class _Line:
-    """One source line as two places: for operators of the forward pass, and for operators of the
-    backward pass.
-    """
+    """One source line as two places: for operators of the forward pass, and for operators of the backward pass."""
 
     __slots__ = ("backward", "code", "forward")
 

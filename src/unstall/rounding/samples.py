@@ -258,9 +258,7 @@ class Kept:
         return output.numbers, start
 
     def flush(self) -> None:
-        """Copies all samples that are still on a device to the host, and hands them to the function
-        `full`.
-        """
+        """Copies all samples that are still on a device to the host, and hands them to the function `full`."""
         pending, self._pending = self._pending, []
         made = {id(each.numbers): each.numbers for each in pending}
         on_host = dict(zip(made, _on_host(list(made.values())), strict=True))
@@ -314,9 +312,7 @@ def _joined(tensors: Sequence[torch.Tensor]) -> Iterator[tuple[torch.Tensor, int
 
 
 def _on_host(tensors: Sequence[torch.Tensor]) -> Iterator[Floats]:
-    """Yields the elements of each of the flat tensors. There is one copy to the host for each
-    device and type.
-    """
+    """Yields the elements of each of the flat tensors. There is one copy to the host for each device and type."""
     for device in {each.device for each in tensors if each.is_cuda}:
         torch.cuda.synchronize(device)  # the tensors may have been made on several streams
     copies: dict[int, Floats] = {}
@@ -372,9 +368,7 @@ def _pieces(given: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
 
 @lru_cache(64)
 def _signs(device: torch.device) -> torch.Tensor:
-    """Returns a random sign, 1 or -1, for each of `PIECE` elements, on the device. They are the
-    same in every run.
-    """
+    """Returns a random sign, 1 or -1, for each of `PIECE` elements, on the device. They are the same in every run."""
     return torch.from_numpy(_signs_on_host()).to(device)
 
 

@@ -1,6 +1,4 @@
-"""A GPU kernel that copies some elements of a tensor, and adds up all of them, each with a sign. It
-needs Triton.
-"""
+"""A GPU kernel that copies some elements of a tensor, and adds up all of them, each with a sign. It needs Triton."""
 
 from __future__ import annotations
 

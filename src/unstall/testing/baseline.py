@@ -72,9 +72,7 @@ class Figures:
         ]
 
     def updated(self, now: Figures) -> Figures:
-        """Returns the figures of `now`. A figure that is unknown there is taken from the older
-        figures (`self`).
-        """
+        """Returns the figures of `now`. A figure that is unknown there is taken from the older figures (`self`)."""
         return Figures(
             self.launches if now.launches is None else now.launches,
             self.syncs if now.syncs is None else now.syncs,

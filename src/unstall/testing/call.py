@@ -1,6 +1,4 @@
-"""`Call`: counts what one test does, and compares that with the test's limits and with the baseline
-file.
-"""
+"""`Call`: counts what one test does, and compares that with the test's limits and with the baseline file."""
 
 from __future__ import annotations
 

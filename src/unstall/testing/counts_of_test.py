@@ -67,9 +67,7 @@ PROPERTIES = tuple(_PREFIX + field.name for field in fields(CountsOfTest))
 
 
 def from_properties(properties: Sequence[tuple[str, object]]) -> CountsOfTest:
-    """Returns the counts that `CountsOfTest.properties` has put into the properties of pytest's
-    report of a test.
-    """
+    """Returns the counts that `CountsOfTest.properties` has put into the properties of pytest's report of a test."""
     values = {name.removeprefix(_PREFIX): value for name, value in properties if name in PROPERTIES}
 
     def count(name: str) -> int | None:

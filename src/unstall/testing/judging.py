@@ -79,9 +79,7 @@ def _line(text: str, advice: str) -> str:
 
 
 def without_our_frames(error: BaseException) -> None:
-    """Cuts the frames of unstall off the end of an error's traceback, so that it ends at the line
-    that waits.
-    """
+    """Cuts the frames of unstall off the end of an error's traceback, so that it ends at the line that waits."""
     last, trace = None, error.__traceback__
     while trace is not None:
         if not trace.tb_frame.f_code.co_filename.startswith(OURS):

@@ -1,6 +1,4 @@
-"""Counts what a test launches and how much memory it takes, on the virtual GPU of this process or
-on a real GPU.
-"""
+"""Counts what a test launches and how much memory it takes, on the virtual GPU of this process or on a real GPU."""
 
 from __future__ import annotations
 

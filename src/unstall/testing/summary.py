@@ -16,9 +16,7 @@ _MOST = 10
 
 
 def show(totals: Totals, terminal: pytest.TerminalReporter) -> None:
-    """Writes the plugin's section of pytest's summary to `terminal`. Writes nothing if there is
-    nothing to say.
-    """
+    """Writes the plugin's section of pytest's summary to `terminal`. Writes nothing if there is nothing to say."""
     lines = [*_sums(totals), *_limits(totals), *_waits(totals), *_baseline(totals)]
     if lines:
         terminal.write_sep("=", f"unstall: {totals.gpu}" if totals.gpu else "unstall")

@@ -1,3 +1,1 @@
-"""A run as columns: the class `Timeline`, functions that compute with its rows, and the file in
-which it is saved.
-"""
+"""A run as columns: the class `Timeline`, functions that compute with its rows, and the file in which it is saved."""

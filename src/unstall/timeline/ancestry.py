@@ -43,9 +43,7 @@ def outermost(parent: I32, chosen: Bool, barrier: Bool) -> I32:
 
 
 def depths(parent: I32) -> I32:
-    """Returns the number of ancestors of each row. `parent` has, for each row, the row of its
-    parent, or -1.
-    """
+    """Returns the number of ancestors of each row. `parent` has, for each row, the row of its parent, or -1."""
     depth = (parent >= 0).astype(np.int32)
     pointer = parent
     while (pointer >= 0).any():

@@ -1,6 +1,4 @@
-"""Estimates how far the clocks of host and device differ, from effects that seem to precede their
-causes.
-"""
+"""Estimates how far the clocks of host and device differ, from effects that seem to precede their causes."""
 
 from __future__ import annotations
 

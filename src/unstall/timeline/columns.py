@@ -187,9 +187,7 @@ class Device(Table, frozen=True, eq=False):
 
 
 class Waits(Table, frozen=True, eq=False):
-    """Waits of the host and of streams, one row for each, sorted by the host event that waits
-    (column `host`).
-    """
+    """Waits of the host and of streams, one row for each, sorted by the host event that waits (column `host`)."""
 
     host: I32  # host row of the call: SYNC, or EVENT_WAIT for STREAM_EVENT
     kind: I8  # WaitKind
@@ -234,9 +232,7 @@ class Stacks(Table, frozen=True, eq=False):
 
 
 class Memory(Table, frozen=True, eq=False):
-    """Allocations and frees of torch's caching allocator, sorted by time. Empty if they were not
-    recorded.
-    """
+    """Allocations and frees of torch's caching allocator, sorted by time. Empty if they were not recorded."""
 
     time: I64
     device: I32  # -1 for host memory
@@ -273,9 +269,7 @@ class Dependencies(Table, frozen=True, eq=False):
 
 
 class Faults(Table, frozen=True, eq=False):
-    """Faults of devices, in order of time. After a fault of a kernel, the device computes nothing
-    more.
-    """
+    """Faults of devices, in order of time. After a fault of a kernel, the device computes nothing more."""
 
     kind: I8  # FaultKind
     call: I32  # host row of the operator or call whose work failed; of captured work, where it was captured
@@ -338,9 +332,7 @@ class Uploads(Table, frozen=True, eq=False):
 
 
 class ClockReads(Table, frozen=True, eq=False):
-    """The places at which the program read a clock on its main thread, sorted by time. Empty if
-    they are not known.
-    """
+    """The places at which the program read a clock on its main thread, sorted by time. Empty if they are not known."""
 
     time: I64
     line: I32  # row of Lines
@@ -360,9 +352,7 @@ class StepsLeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """What is known about a timeline's file, about the program that was recorded, and about flaws
-    of the recording.
-    """
+    """What is known about a timeline's file, about the program that was recorded, and about flaws of the recording."""
 
     path: str
     reader: str
@@ -490,7 +480,5 @@ class Timeline(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
     @property
     def tables(self) -> dict[str, Table]:
-        """All tables by name. The names are the attributes of the timeline except `strings` and
-        `meta`.
-        """
+        """All tables by name. The names are the attributes of the timeline except `strings` and `meta`."""
         return {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("strings", "meta")}

@@ -1,6 +1,4 @@
-"""What is known about a fault of a device besides its place: the check that failed, and the value
-that was wrong.
-"""
+"""What is known about a fault of a device besides its place: the check that failed, and the value that was wrong."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ class FaultDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def packed(details: FaultDetails) -> str:
-    """Returns the details as JSON text, which leaves out unknown ones. A `Timeline` stores them in
-    this form.
-    """
+    """Returns the details as JSON text, which leaves out unknown ones. A `Timeline` stores them in this form."""
     return msgspec.json.encode(details).decode()
 
 

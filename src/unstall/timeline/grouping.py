@@ -1,6 +1,4 @@
-"""Groups the rows of a column by value, with one sort or one lookup table, instead of one mask for
-each value.
-"""
+"""Groups the rows of a column by value, with one sort or one lookup table, instead of one mask for each value."""
 
 from __future__ import annotations
 

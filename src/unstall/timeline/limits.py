@@ -6,9 +6,7 @@ profilers write.
 """
 
 MOST_TRACE_EXPANSION = 250
-"""The largest ratio of a trace's text to its compressed file. A trace of torch's profiler
-compresses 10 to 50 times.
-"""
+"""The largest ratio of a trace's text to its compressed file. A trace of torch's profiler compresses 10 to 50 times."""
 ALWAYS_UNPACKED_BYTES = 8 << 20
 """The size in bytes to which any compressed trace may unpack, whatever the ratio to its file."""
 MOST_EVENT_BYTES = 16 << 20
@@ -28,9 +26,7 @@ MOST_GROUPS, MOST_RANKS = 4096, 1 << 17
 MOST_NOTES, LONGEST_NOTE = 16, 400
 """How many notes a trace may have, and how many characters a note."""
 MOST_GLOBS, LONGEST_NAME = 64, 400
-"""How many globs of the user's files a trace may set, and how many characters a glob or a name may
-have.
-"""
+"""How many globs of the user's files a trace may set, and how many characters a glob or a name may have."""
 
 MOST_TABLE_BYTES, MOST_TABLE_ROWS, LONGEST_TABLE_LINE = 4 << 20, 20_000, 4_000
 """How many bytes and how many rows a profiler's table may have, and how many characters a line of
@@ -40,9 +36,7 @@ it. torch shortens names and shapes in it.
 MOST_TIMELINE_BYTES = 16 << 30
 """The size in bytes to which a saved timeline may unpack."""
 MOST_TIMELINE_EXPANSION = 100
-"""The largest ratio of an unpacked timeline to its file. The file of a large timeline is about a
-sixth of it.
-"""
+"""The largest ratio of an unpacked timeline to its file. The file of a large timeline is about a sixth of it."""
 ALWAYS_UNPACKED_TIMELINE_BYTES = 64 << 20
 """The size in bytes to which any saved timeline may unpack, whatever the ratio to its file."""
 MOST_HEADER_EXPANSION = 16
@@ -50,9 +44,7 @@ MOST_HEADER_EXPANSION = 16
 large as the file. A text of two bytes takes 60 bytes in memory.
 """
 ALWAYS_UNPACKED_HEADER_BYTES = 4 << 20
-"""The size in bytes to which the texts of any saved timeline may unpack, whatever the ratio to its
-file.
-"""
+"""The size in bytes to which the texts of any saved timeline may unpack, whatever the ratio to its file."""
 
 MOST_RESULT_BYTES = 64 << 20
 """The largest size in bytes of a saved result. Six bytes of the file can take 64 bytes in memory."""
@@ -67,6 +59,4 @@ deeply its folders may be nested.
 MOST_LEFT_BYTES = 1 << 30
 """The largest size in bytes of a file in the folder of a recording whose program was killed."""
 MOST_JOURNAL_BYTES = 64 << 20
-"""The largest size in bytes of a recording's journal (the file in which a recording notes what
-happens to it).
-"""
+"""The largest size in bytes of a recording's journal (the file in which a recording notes what happens to it)."""

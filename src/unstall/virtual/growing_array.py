@@ -53,9 +53,7 @@ class GrowingArray:
         return whole
 
     def since(self, row: int) -> np.ndarray:
-        """Returns the rows from index `row` on, as a new array. Decompresses only the parts that
-        contain them.
-        """
+        """Returns the rows from index `row` on, as a new array. Decompresses only the parts that contain them."""
         taken: list[np.ndarray] = []
         first = self.length
         for length, part in self._backwards():

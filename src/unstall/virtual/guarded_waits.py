@@ -99,9 +99,7 @@ class GuardedWaits:
         return self._begin(operators, kind)
 
     def switch(self, on: bool) -> None:
-        """Sets whether the shim announces waits. The guards turn this on while any thread is
-        guarded.
-        """
+        """Sets whether the shim announces waits. The guards turn this on while any thread is guarded."""
         self._shim.set_guarding(on)
 
     def settle(self) -> None:
@@ -125,9 +123,7 @@ class GuardedWaits:
 
 
 def connect(shim: WaitingShim, simulator: Simulator) -> None:
-    """Makes the shim announce its waits to the guards (`unstall.no_sync`) while any thread is
-    guarded.
-    """
+    """Makes the shim announce its waits to the guards (`unstall.no_sync`) while any thread is guarded."""
     waits = GuardedWaits(shim, simulator)
     shim.set_wait_watcher(waits)
     add_source(waits)

@@ -95,9 +95,7 @@ ON_HOST = 1
 NVTX = 1
 """Flag of a MARK_BEGIN or MARK_END record: the annotation is a range of NVTX."""
 CPU_PREFIX = "cpu "
-"""How the name of an operator begins in the signature of a WORK record. Example: "cpu
-aten::mul".
-"""
+"""How the name of an operator begins in the signature of a WORK record. Example: "cpu aten::mul"."""
 
 
 class CopyFlag(IntFlag):
@@ -134,9 +132,7 @@ whose kernel checks, and `check` is the text of the assertion. `tensors` are the
 as tuples `(name, dtype, shape)`. `wrong` is the first wrong value, or None if it is unknown.
 """
 Stack: TypeAlias = Sequence[tuple[CodeType, int]]
-"""The frames of a Python stack, innermost first, as pairs `(code object, offset of the instruction
-in the code)`.
-"""
+"""The frames of a Python stack, innermost first, as pairs `(code object, offset of the instruction in the code)`."""
 
 
 class LogSource(Protocol):
@@ -157,9 +153,7 @@ class LogSource(Protocol):
         """
 
     def names(self, first: int) -> Sequence[str]:
-        """Returns the names of operators and annotations that the log has, from number `first`
-        on.
-        """
+        """Returns the names of operators and annotations that the log has, from number `first` on."""
 
     def faults(self, first: int) -> Sequence[RawFault]:
         """Returns the faults that the log has, from number `first` on."""
@@ -176,9 +170,7 @@ class LogSource(Protocol):
         """Returns the number that the log gives to the calling thread."""
 
     def now_ns(self) -> int:
-        """Returns the current time of CLOCK_MONOTONIC in ns. The times of records are times of this
-        clock.
-        """
+        """Returns the current time of CLOCK_MONOTONIC in ns. The times of records are times of this clock."""
 
     def moment(self) -> tuple[int, int, int]:
         """Returns where the calling thread is now, and when.
@@ -201,16 +193,12 @@ class LogSource(Protocol):
         """
 
     def hold_signals(self) -> None:
-        """Delays signals that have handlers in Python, until `release_signals` was called as often
-        as this.
-        """
+        """Delays signals that have handlers in Python, until `release_signals` was called as often as this."""
 
     def release_signals(self) -> None: ...
 
     def raise_later(self, exception: Exception) -> None:
-        """Stores an exception. The program's next call that uses the device or waits for it raises
-        this exception.
-        """
+        """Stores an exception. The program's next call that uses the device or waits for it raises this exception."""
 
     def set_logging(self, on: bool) -> None:
         """Sets whether records are written."""

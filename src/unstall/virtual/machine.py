@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from unstall.virtual.torch_cuda.properties import DeviceProperties
 
 ARMED_BY = "unstall.virtual.child"
-"""The module that gives a child process its virtual GPU, before the first line of the child's
-program runs.
-"""
+"""The module that gives a child process its virtual GPU, before the first line of the child's program runs."""
 
 FIRST_WITH_TF32 = 8
 """The major number of the first compute capability (Ampere's) whose tensor cores have TF32."""
@@ -119,9 +117,7 @@ class Machine:
 
     @property
     def is_watched(self) -> bool:
-        """Whether a span (`WatchedSpan`) is active. While one is, the functions of `time` return
-        virtual times.
-        """
+        """Whether a span (`WatchedSpan`) is active. While one is, the functions of `time` return virtual times."""
         return bool(self._watches)
 
     def now_ns(self) -> int:
@@ -254,16 +250,12 @@ class Machine:
             watch.step_boundaries.append((StepSource(kind, who), now))
 
     def end(self, why: str) -> None:
-        """Ends all active spans. Called when the process ends. `why` is not used; recordings have
-        the same method.
-        """
+        """Ends all active spans. Called when the process ends. `why` is not used; recordings have the same method."""
         for watch in list(self._watches):
             self.unwatch(watch)
 
     def ended_by(self, error: BaseException) -> None:
-        """Stores the error that ends the program. The timeline's faults then say which fault led to
-        it.
-        """
+        """Stores the error that ends the program. The timeline's faults then say which fault led to it."""
         if self.simulator is not None:
             self.simulator.ended_by(error)
 
@@ -349,9 +341,7 @@ def machine(options: MachineOptions, *, checked: bool = False) -> Machine:
 
 
 def _started(options: MachineOptions, *, checked: bool) -> Machine:
-    """Creates the virtual machine of this process, and returns it. Raises UsageError as `machine`
-    does.
-    """
+    """Creates the virtual machine of this process, and returns it. Raises UsageError as `machine` does."""
     if "torch" in sys.modules:
         raise UsageError(
             "torch was imported before the virtual GPU was there, and would not see it: begin the virtual GPU "

@@ -1,6 +1,4 @@
-"""The options of a virtual machine, and the environment variable that passes them to child
-processes.
-"""
+"""The options of a virtual machine, and the environment variable that passes them to child processes."""
 
 from __future__ import annotations
 

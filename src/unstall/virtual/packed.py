@@ -1,6 +1,4 @@
-"""Compresses arrays of integers. Equal values, close values and evenly spaced values take few
-bytes.
-"""
+"""Compresses arrays of integers. Equal values, close values and evenly spaced values take few bytes."""
 
 from __future__ import annotations
 

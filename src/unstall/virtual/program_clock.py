@@ -46,9 +46,7 @@ class Clock(Protocol):
         """Adds `ns` to the virtual time of the calling thread."""
 
     def not_charged_ns(self) -> int:
-        """Returns for how long, in ns of real time, the main thread has worked so far without
-        advancing this clock.
-        """
+        """Returns for how long, in ns of real time, the main thread has worked so far without advancing this clock."""
 
 
 class _StandIn:
@@ -122,9 +120,7 @@ class ProgramClock:
         instants.read_late = lambda: clock.read_late(self._offsets[0])
 
     def stop(self) -> None:
-        """Lets the replaced functions return real times again. They continue from the last virtual
-        ones.
-        """
+        """Lets the replaced functions return real times again. They continue from the last virtual ones."""
         if self._clock is not None:
             last, self._clock = self._virtual(), None
             instants.read_late = None
@@ -160,9 +156,7 @@ class ProgramClock:
         return self._offsets[1] + (self._read() if self._clock else self._time_ns())
 
     def _read(self) -> int:
-        """Returns the virtual time of the calling thread in ns, and notes that the program read
-        it.
-        """
+        """Returns the virtual time of the calling thread in ns, and notes that the program read it."""
         asked = not getattr(self._within, "asking", False)
         now = self._virtual()
         if asked:
@@ -251,9 +245,7 @@ def _is_own_time(frame: FrameType) -> bool:
 
 
 def _where() -> str:
-    """Returns `file:line` of the innermost frame outside of unstall. It is where the clock is being
-    read.
-    """
+    """Returns `file:line` of the innermost frame outside of unstall. It is where the clock is being read."""
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back

@@ -1,6 +1,4 @@
-"""Writes what a program did on the virtual GPU to a folder when the process ends. `unstall run`
-reads it there.
-"""
+"""Writes what a program did on the virtual GPU to a folder when the process ends. `unstall run` reads it there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Ends a program on the virtual GPU after as many steps or seconds as `unstall run --stop` asks
-for.
-"""
+"""Ends a program on the virtual GPU after as many steps or seconds as `unstall run --stop` asks for."""
 
 from __future__ import annotations
 

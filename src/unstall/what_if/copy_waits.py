@@ -36,9 +36,7 @@ def waits_in_call(program: Program, launches: Bool) -> Bool:
 
 
 def with_wait_in_call(program: Program, launches: Bool) -> Bool:
-    """Returns a mask of those instructions in `launches` whose call also waits, as that of a
-    blocking copy does.
-    """
+    """Returns a mask of those instructions in `launches` whose call also waits, as that of a blocking copy does."""
     chosen: Bool = np.append(waits_in_call(program, launches)[1:], False)
     return chosen
 

@@ -198,9 +198,7 @@ def parse_function(text: str) -> EditPlace:
 
 
 def _unquoted(name: str) -> str:
-    """Returns the name that `name` stands for: itself, or what it says if it is written like a
-    string of JSON.
-    """
+    """Returns the name that `name` stands for: itself, or what it says if it is written like a string of JSON."""
     if len(name) < 2 or not name.startswith('"') or not name.endswith('"'):
         return name
     try:

@@ -1,6 +1,4 @@
-"""Predicts what edits gain: the step time of the replayed program before an edit, less the step
-time after it.
-"""
+"""Predicts what edits gain: the step time of the replayed program before an edit, less the step time after it."""
 
 from __future__ import annotations
 

@@ -25,9 +25,7 @@ EDIT_OF: Mapping[str, str] = MappingProxyType(
         "sleep": "sleep-speed:inf",
     }
 )
-"""For each resource, the edit that makes it take no time, in the form that `unstall whatif --edit`
-takes.
-"""
+"""For each resource, the edit that makes it take no time, in the form that `unstall whatif --edit` takes."""
 
 
 def if_free(subject: Subject, step_ns: float) -> dict[str, float]:

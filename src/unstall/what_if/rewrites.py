@@ -35,9 +35,7 @@ def on_streams(program: Program, stream: I32 | I64, after: I32 | I64, lag: I64, 
 
 
 def neutral(program: Program, chosen: Bool) -> Program:
-    """Returns the program in which the chosen instructions and their ops take no time and delay
-    nothing.
-    """
+    """Returns the program in which the chosen instructions and their ops take no time and delay nothing."""
     gone, after = chosen[program.launcher], program.ops.after
     if gone.any():
         # On a stream of their own they take no room in a launch queue.

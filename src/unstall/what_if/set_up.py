@@ -1,6 +1,4 @@
-"""Tells which findings are about set-up: what a program does only once. In a recording, that is in
-the first step.
-"""
+"""Tells which findings are about set-up: what a program does only once. In a recording, that is in the first step."""
 
 from __future__ import annotations
 

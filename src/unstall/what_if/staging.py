@@ -20,9 +20,7 @@ STAGING_NS = 20_000
 """The longest host time in ns that staging takes for a copy of a few bytes."""
 _STAGED_BYTES_A_NS = 2.0
 OPERATORS = 4
-"""How many operators of torch one copy runs: aten::to, aten::_to_copy, aten::empty_strided,
-aten::copy_.
-"""
+"""How many operators of torch one copy runs: aten::to, aten::_to_copy, aten::empty_strided, aten::copy_."""
 
 
 def staging_ns(subject: Subject, copies: Bool) -> I64:

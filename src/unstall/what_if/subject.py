@@ -119,9 +119,7 @@ class Subject(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def loads_data(self) -> Bool:
-        """A mask of the instructions before which the host loads data, at least for a part of the
-        time.
-        """
+        """A mask of the instructions before which the host loads data, at least for a part of the time."""
         loads: Bool = self.share_of_work(is_data_loading(self.timeline)) > 0
         return loads
 

@@ -44,9 +44,7 @@ USUAL_OF: dict[Recorder | None, RecorderCost] = {
     "cupti": RecorderCost(operator=0, frame=0, call=1200, launch=3100, node=1200, op=200),
     "virtual": RecorderCost(operator=0, frame=0, call=0, launch=0, node=0, op=0),  # its clock leaves overhead out
 }
-"""What recording usually costs, for each of unstall's recorders. The key None stands for any other
-recorder.
-"""
+"""What recording usually costs, for each of unstall's recorders. The key None stands for any other recorder."""
 
 LEAST_ERROR = 0.03
 """How far the step time may be off after the usual overhead is taken out, as a share of it, if the
@@ -74,9 +72,7 @@ _LEAST_WORK, _LEAST_CALL = 0.15, 0.25  # of the recorded time
 
 
 def undistort(program: Program, scale: float = 1.0, cost: RecorderCost = USUAL) -> Program:
-    """Returns the program without the recorder's overhead: `scale` times what `cost` says for each
-    recorded event.
-    """
+    """Returns the program without the recorder's overhead: `scale` times what `cost` says for each recorded event."""
     do, ops = program.instructions, program.ops
     events = do.recorded.astype(np.float64)
     on_work = scale * (

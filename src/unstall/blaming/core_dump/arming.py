@@ -33,9 +33,7 @@ def arm(folder: str | None) -> None:
 
 
 def is_armed(environment: Mapping[str, str]) -> bool:
-    """Returns whether a process with the variables in `environment` writes a core dump when a
-    kernel fails.
-    """
+    """Returns whether a process with the variables in `environment` writes a core dump when a kernel fails."""
     return environment.get(ENABLE) == "1"
 
 

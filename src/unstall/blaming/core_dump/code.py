@@ -48,9 +48,7 @@ class Function:
 
 
 class Module:
-    """A module of machine code, as it was loaded on the device. All addresses are addresses on the
-    device.
-    """
+    """A module of machine code, as it was loaded on the device. All addresses are addresses on the device."""
 
     def __init__(self, content: Bytes, what: str, steps: Steps) -> None:
         self._elf, self._steps = Elf(content, what), steps
@@ -91,9 +89,7 @@ class Code:
         self._owner = np.repeat(np.arange(len(tables)) - 1, [len(table) for table in tables])[order]
 
     def function(self, address: int) -> Function | None:
-        """Returns the function that contains an address of the device; None if no function contains
-        the address.
-        """
+        """Returns the function that contains an address of the device; None if no function contains the address."""
         at = int(np.searchsorted(self._symbols["value"], np.uint64(address), side="right")) - 1
         if at < 0 or address - int(self._symbols[at]["value"]) >= int(self._symbols[at]["size"]):
             return None

@@ -25,9 +25,7 @@ class ShownCoreDump(Shown):
         self.dump = dump
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the report of the core dump as a document. If `scrub_paths` is set, file paths
-        are shortened.
-        """
+        """Returns the report of the core dump as a document. If `scrub_paths` is set, file paths are shortened."""
         summary = _summary(self.dump)
         level: Literal["error", "notice"] = "error" if self.dump.exception else "notice"
         source = _source_of(self.dump.exception)

@@ -34,9 +34,7 @@ _FUNCTION = 2  # STT_FUNC, in the low four bits of `info`
 _MOST_SECTIONS, _MOST_READ = 1 << 22, 1 << 17
 _LONGEST_TEXT = 1 << 14
 _BIG_COUNT = 0xFFFF
-"""If a header field has this value, the real number is too large for the field, and section 0
-contains the number.
-"""
+"""If a header field has this value, the real number is too large for the field, and section 0 contains the number."""
 
 
 class Elf:
@@ -126,9 +124,7 @@ class Elf:
                 yield data[: len(data) // SYMBOL.itemsize * SYMBOL.itemsize].view(SYMBOL), self.data(link)
 
     def named(self, name: str) -> Bytes:
-        """Returns the bytes of the first section with the name `name`; an empty array if no section
-        has this name.
-        """
+        """Returns the bytes of the first section with the name `name`; an empty array if no section has this name."""
         if not 0 < self._names < len(self.sections):
             return self.content[:0]
         names = self.data(self._names)
@@ -147,8 +143,6 @@ def are_functions(symbols: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def text(strings: Bytes, at: int) -> str:
-    """Returns the string that begins at byte `at` of the string table `strings`; "" if `at` is
-    outside of the table.
-    """
+    """Returns the string that begins at byte `at` of the string table `strings`; "" if `at` is outside of the table."""
     piece = bytes(strings[at : at + _LONGEST_TEXT]) if 0 <= at < len(strings) else b""
     return piece.partition(b"\0")[0].decode(errors="replace")

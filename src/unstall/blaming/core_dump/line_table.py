@@ -110,9 +110,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class _Sequence:
-    """The rows of the line table for one function. `addresses` has the address of each row's
-    instruction.
-    """
+    """The rows of the line table for one function. `addresses` has the address of each row's instruction."""
 
     unit: _Unit
     rows: list[_Row]

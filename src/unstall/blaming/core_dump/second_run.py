@@ -104,9 +104,7 @@ def joined(first: Ended, found: Found) -> BlameResult | None:
 
 
 def _is_another(result: BlameResult, dump: CoreDump) -> str:
-    """Returns the reason why `dump` does not show the fault in `result`; "" if the dump shows this
-    fault.
-    """
+    """Returns the reason why `dump` does not show the fault in `result`; "" if the dump shows this fault."""
     exception = dump.exception
     if exception is None:
         return "that of the second run has no exception: the fault did not come back"

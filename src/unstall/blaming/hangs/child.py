@@ -30,9 +30,7 @@ _GROUP = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 
 
 def can_attend() -> bool:
-    """Returns whether `attend` can start an agent in this process (a thread that answers what the
-    process is doing).
-    """
+    """Returns whether `attend` can start an agent in this process (a thread that answers what the process is doing)."""
     return _blame is not None and _blame.frames_supported()
 
 

@@ -24,9 +24,7 @@ class HangReport(Shown):
         self.result = result
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the report of the hang as a document. If `scrub_paths` is set, file paths are
-        shortened.
-        """
+        """Returns the report of the hang as a document. If `scrub_paths` is set, file paths are shortened."""
         hang = self.result.hang
         assert hang is not None
         summary = " ".join(_sentences(hang))

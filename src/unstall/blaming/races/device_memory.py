@@ -19,9 +19,7 @@ _MOST_USES = 64
 _MOST_FREED = 20_000
 
 Ordered = Callable[[Work, Work], bool]
-"""A function (first, second) that returns whether the work `first` has surely ended before the work
-`second` begins.
-"""
+"""A function (first, second) that returns whether the work `first` has surely ended before the work `second` begins."""
 
 
 class Use(NamedTuple):

@@ -86,9 +86,7 @@ class _Call:
 
 @dataclass(eq=False, slots=True)
 class Captured:
-    """The work in a CUDA graph: the memory that it uses. Each replay of the graph uses the same
-    memory again.
-    """
+    """The work in a CUDA graph: the memory that it uses. Each replay of the graph uses the same memory again."""
 
     parts: list[tuple[_Part, str, Stack]] = field(default_factory=list)
 

@@ -33,9 +33,7 @@ def blocks_of(races: Sequence[Race]) -> Iterator[Block]:
 
 
 def annotations_of(races: Sequence[Race]) -> Iterator[Annotation]:
-    """Yields an annotation for each race: a message for the line that launched the later operation
-    of the race.
-    """
+    """Yields an annotation for each race: a message for the line that launched the later operation of the race."""
     for race in races:
         where = race.later.where
         yield Annotation(
@@ -56,9 +54,7 @@ def _entry(race: Race) -> Entry:
 
 
 def saw_of(race: Race) -> str:
-    """Returns a sentence that names the two operations of a race, and how much memory both of them
-    use.
-    """
+    """Returns a sentence that names the two operations of a race, and how much memory both of them use."""
     first, second = (
         f"{short(each.operator)} at {_at(each.where)} on {each.stream or 'the host'}"
         for each in (race.earlier, race.later)

@@ -1,6 +1,4 @@
-"""Finds copies from pinned memory that block the host: `non_blocking=True` is missing, or the call
-is synchronous.
-"""
+"""Finds copies from pinned memory that block the host: `non_blocking=True` is missing, or the call is synchronous."""
 
 from __future__ import annotations
 

@@ -19,9 +19,7 @@ _AT_MOST = "; the gain is the most there is: if each batch is then ready in time
 
 
 def data_loading(run: Run) -> list[Finding]:
-    """Returns a finding for each line that asks a DataLoader for the next batch while the device is
-    idle.
-    """
+    """Returns a finding for each line that asks a DataLoader for the next batch while the device is idle."""
     if not len(run.activity.input_rows):
         return []  # nothing loads data, so no idle time has that cause
     rows = run.activity.input_rows[run.inside[run.activity.input_rows]]

@@ -1,6 +1,4 @@
-"""Finds the line at which a program ended because a device's memory was full, and the lines that
-hold the memory.
-"""
+"""Finds the line at which a program ended because a device's memory was full, and the lines that hold the memory."""
 
 from __future__ import annotations
 

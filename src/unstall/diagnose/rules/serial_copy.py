@@ -1,6 +1,4 @@
-"""Finds copies that run alone, on the stream of the computation, although they could overlap with
-the computation.
-"""
+"""Finds copies that run alone, on the stream of the computation, although they could overlap with the computation."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Finds devices that take turns: each device has a part of the model, and is idle while another
-device computes.
-"""
+"""Finds devices that take turns: each device has a part of the model, and is idle while another device computes."""
 
 from __future__ import annotations
 

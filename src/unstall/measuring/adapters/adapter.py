@@ -86,9 +86,7 @@ class Adapter:
 
     @property
     def computes(self) -> bool:
-        """Whether calls of the framework compute values. False for a virtual GPU that only works
-        out times.
-        """
+        """Whether calls of the framework compute values. False for a virtual GPU that only works out times."""
         machine = simulator() if self.virtual else None
         return machine is None or machine.options.numerics != "skip"
 
@@ -106,9 +104,7 @@ class Adapter:
         """Waits until the adapter's device has done all its work."""
 
     def wait(self, result: object) -> None:
-        """Waits for `result`, which a call of a function returned, and for all other work that this
-        call began.
-        """
+        """Waits for `result`, which a call of a function returned, and for all other work that this call began."""
         self.synchronize()
 
     def until_done(self, run: Callable[[], object]) -> Callable[[], object]:
@@ -216,9 +212,7 @@ class Adapter:
         return None
 
     def bus_id(self) -> str | None:
-        """Returns the PCI bus id of the device if it is an NVIDIA GPU, or None for any other
-        device.
-        """
+        """Returns the PCI bus id of the device if it is an NVIDIA GPU, or None for any other device."""
         return None
 
     def copying(self) -> tuple[Callable[[], object], int] | None:

@@ -14,9 +14,7 @@ from unstall.measuring.adapters.adapter import SAMPLED, Adapter, Array
 
 
 class Cupy(Adapter):
-    """Adapter for CuPy on a CUDA or ROCm device. A call of CuPy returns when its work is in the
-    device's queue.
-    """
+    """Adapter for CuPy on a CUDA or ROCm device. A call of CuPy returns when its work is in the device's queue."""
 
     name = "CuPy"
     framework = "CuPy"

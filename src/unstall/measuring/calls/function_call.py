@@ -26,9 +26,7 @@ CONTAINERS = (Mapping, list, tuple, set, frozenset, deque)
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A function with its arguments. To call this object is to call the function with these
-    arguments.
-    """
+    """A function with its arguments. To call this object is to call the function with these arguments."""
 
     fn: Callable[..., object]
     args: tuple[object, ...] = ()
@@ -119,9 +117,7 @@ def _captured(fn: object) -> Iterator[tuple[str, object]]:
 
 
 def _names(code: types.CodeType) -> list[str]:
-    """Returns the names of the globals that `code` may read, and those that functions defined in
-    this code may read.
-    """
+    """Returns the names of the globals that `code` may read, and those that functions defined in this code may read."""
     within = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return list(dict.fromkeys([*code.co_names, *(name for each in within for name in _names(each))]))
 

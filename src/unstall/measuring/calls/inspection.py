@@ -150,9 +150,7 @@ def opened(result: object, deep: int = 3) -> list[tuple[str, object]]:
 
 
 def _kept_bytes(run: Callable[[], object], adapter: Adapter) -> int:
-    """Makes another call and frees its result. Returns the number of bytes by which the allocated
-    memory has grown.
-    """
+    """Makes another call and frees its result. Returns the number of bytes by which the allocated memory has grown."""
     before = adapter.memory()
     if before is None:
         return 0

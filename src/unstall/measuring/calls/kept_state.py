@@ -44,9 +44,7 @@ class KeptState:
         return tuple(name for name, value in self.arrays.items() if after.arrays.get(name, value) is not value)
 
     def resized(self, after: KeptState) -> tuple[str, ...]:
-        """Returns the names of containers whose number of items is different in the later state
-        `after`.
-        """
+        """Returns the names of containers whose number of items is different in the later state `after`."""
         both = ((name, self.sizes[name], after.sizes[name]) for name in self.sizes if name in after.sizes)
         return tuple(name for name, (one, size), (other, now) in both if one is other and size != now)
 

@@ -1,6 +1,4 @@
-"""Finds work of a call that goes on after the call has returned, or that has not begun when the
-call returns.
-"""
+"""Finds work of a call that goes on after the call has returned, or that has not begun when the call returns."""
 
 from __future__ import annotations
 

@@ -40,9 +40,7 @@ class ResultArray:
 
 
 def tensors_of(result: object) -> list[torch.Tensor]:
-    """Returns all torch tensors in `result`, including those in nested lists, tuples, mappings and
-    dataclasses.
-    """
+    """Returns all torch tensors in `result`, including those in nested lists, tuples, mappings and dataclasses."""
     leaves = (leaf for _, leaf in leaves_of("result", result))
     return [leaf.value for leaf in leaves if isinstance(leaf, ResultArray) and is_torch(leaf.value)]
 

@@ -75,9 +75,7 @@ class Blocker:
 
 
 class _Gate:
-    """A word of pinned host memory. A stream for which `close` was called waits until the word's
-    value is 1.
-    """
+    """A word of pinned host memory. A stream for which `close` was called waits until the word's value is 1."""
 
     def __init__(self, driver: ctypes.CDLL, wait: Callable[..., int]) -> None:
         memory, device = ctypes.c_void_p(), ctypes.c_uint64()
@@ -89,9 +87,7 @@ class _Gate:
         self._address, self._wait = device.value, wait
 
     def close(self, stream: int) -> bool:
-        """Makes the stream wait until the gate's word of memory is set to 1. Returns False if the
-        driver refuses.
-        """
+        """Makes the stream wait until the gate's word of memory is set to 1. Returns False if the driver refuses."""
         self.word.value = 0
         failed = self._wait(ctypes.c_void_p(stream), ctypes.c_uint64(self._address), ctypes.c_uint32(1), _GEQ)
         return not failed
@@ -99,9 +95,7 @@ class _Gate:
 
 @lru_cache(maxsize=1)
 def _gate() -> _Gate | None:
-    """Returns the gate that all streams of this process use. Returns None if there is no NVIDIA
-    driver.
-    """
+    """Returns the gate that all streams of this process use. Returns None if there is no NVIDIA driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         wait = getattr(driver, "cuStreamWaitValue32_v2", None) or driver.cuStreamWaitValue32

@@ -132,9 +132,7 @@ def _call_of(instruction: I64, borders: I64) -> I64:
 
 
 class _PlaceOfRecord(dict[int, str | None]):
-    """A dict from the number of a record of the simulation to its `file:line`, or to None if the
-    line is not known.
-    """
+    """A dict from the number of a record of the simulation to its `file:line`, or to None if the line is not known."""
 
     def __init__(self, stack: np.ndarray, place_of: Callable[[int], str]) -> None:
         self._stack, self._place_of = stack, place_of

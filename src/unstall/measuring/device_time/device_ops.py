@@ -1,6 +1,4 @@
-"""`DeviceOps`: the ops that the device ran for calls of a function, as CUPTI or the virtual GPU
-recorded them.
-"""
+"""`DeviceOps`: the ops that the device ran for calls of a function, as CUPTI or the virtual GPU recorded them."""
 
 from __future__ import annotations
 

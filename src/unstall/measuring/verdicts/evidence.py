@@ -15,9 +15,7 @@ from unstall.measuring.statistics import Spread
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """Everything that one call of `bench` measured and observed. All verdicts follow from it alone.
-    Times are in ns.
-    """
+    """Everything that one call of `bench` measured and observed. All verdicts follow from it alone. Times are in ns."""
 
     asynchronous: bool  # whether calls return before their work is done
     virtual: bool = False

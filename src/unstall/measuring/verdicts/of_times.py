@@ -1,6 +1,4 @@
-"""Verdicts on the times of a measurement: what bounds them, whether they are stable, and whether
-they are too short.
-"""
+"""Verdicts on the times of a measurement: what bounds them, whether they are stable, and whether they are too short."""
 
 from __future__ import annotations
 
@@ -133,9 +131,7 @@ def _drift(seen: Evidence) -> float | None:
 
 
 def _rare(spread: Spread, *, on_device: bool) -> float | None:
-    """Returns the time in ns that one in 20 calls exceeds. Returns None if this time is not much
-    above the median.
-    """
+    """Returns the time in ns that one in 20 calls exceeds. Returns None if this time is not much above the median."""
     if spread.n < 2 * _ONE_IN:
         return None
     slow = float(np.quantile(spread.samples, 1 - 1 / _ONE_IN))

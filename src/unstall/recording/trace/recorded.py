@@ -39,9 +39,7 @@ _BEGINS = ("threading.py", "_bootstrap")  # outermost frame of a thread
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recording that was read from its folder. Call `write` at most once, because it consumes
-    `events`.
-    """
+    """A recording that was read from its folder. Call `write` at most once, because it consumes `events`."""
 
     recorder: str
     device_ops: int
@@ -211,9 +209,7 @@ def _steps(story: _Story, text: Text) -> Iterator[str]:
 
 
 def _loading(activity: Activity, places: LinePlaces, process: int, text: Text) -> Iterator[str]:
-    """Yields an event, as JSON text, for each wait for the next batch of a DataLoader or of
-    `unstall.prefetch`.
-    """
+    """Yields an event, as JSON text, for each wait for the next batch of a DataLoader or of `unstall.prefetch`."""
     for name in (LOADING, PREFETCH_WAIT):
         loading = [number for number, each in places.spans.items() if each == name]
         for span in activity.spans[np.isin(activity.spans["what"], loading)].tolist():
@@ -373,9 +369,7 @@ def _of_plain(plain: PlainStep) -> dict[str, object]:
 
 
 def _uuids(ours: Iterable[object]) -> set[str]:
-    """Returns each UUID of a GPU in two forms: torch's form, and the driver's form with the prefix
-    "GPU-".
-    """
+    """Returns each UUID of a GPU in two forms: torch's form, and the driver's form with the prefix "GPU-"."""
     return {text for uuid in ours for text in (str(uuid), f"GPU-{uuid}")}
 
 

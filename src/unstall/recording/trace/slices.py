@@ -192,9 +192,7 @@ def _beside(time: I64, calls: np.ndarray, off_ns: int) -> I64:
 
 
 def _entries(folder: Path) -> np.ndarray:
-    """Returns the entries that the line clock wrote to its file, oldest first. The file is a ring
-    buffer.
-    """
+    """Returns the entries that the line clock wrote to its file, oldest first. The file is a ring buffer."""
     with (folder / FILE).open("rb") as file:
         try:
             magic, capacity, written = HEADER.unpack(file.read(HEADER.size))

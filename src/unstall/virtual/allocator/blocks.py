@@ -95,9 +95,7 @@ class Block:
 
 
 def split_front(block: Block, size: int) -> Block:
-    """Makes a new block of the first `size` bytes of `block`, and returns it. `block` becomes the
-    rest.
-    """
+    """Makes a new block of the first `size` bytes of `block`, and returns it. `block` becomes the rest."""
     front = Block(block.address, size, block.stream, block.pool, block.segment, mapped=block.mapped)
     link(block.prev, front)
     link(front, block)

@@ -196,9 +196,7 @@ class CachingAllocator:
         return bool(self._pending) or any(block.segment or not block.is_split for pool in pools for block in pool.free)
 
     def observe(self, observer: Observer | None) -> None:
-        """Replaces the function that is called with each new entry of torch's memory history; None
-        for no function.
-        """
+        """Replaces the function that is called with each new entry of torch's memory history; None for no function."""
         self._observer = self._segments.observer = observer
 
     def set_per_process_memory_fraction(self, fraction: float) -> None:
@@ -266,9 +264,7 @@ class CachingAllocator:
         return self._statistics.reserved_bytes.all.peak
 
     def mem_get_info(self) -> tuple[int, int]:
-        """Returns `(free, total)`: the free bytes and all bytes of the device's memory, as the
-        driver reports them.
-        """
+        """Returns `(free, total)`: the free bytes and all bytes of the device's memory, as the driver reports them."""
         return self._memory.free_bytes, self._memory.total_bytes
 
     def memory_snapshot(self) -> list[dict[str, object]]:
@@ -291,9 +287,7 @@ class CachingAllocator:
         return self._allowed_bytes is not None and self.settings.garbage_collection_threshold > 0
 
     def _cached(self, pool: BlockPool, stream: int, size: int) -> Block | None:
-        """Takes the free block that fits best out of its pool, and returns it. Returns None if none
-        fits.
-        """
+        """Takes the free block that fits best out of its pool, and returns it. Returns None if none fits."""
         if self._collects_garbage:
             pool.searches += 1
         block = best_fit(pool, stream, size, self.settings)
@@ -352,9 +346,7 @@ class CachingAllocator:
         return block
 
     def _free_now(self, block: Block) -> None:
-        """Merges a block that no stream uses with its free neighbours, and puts the merged block
-        into its pool.
-        """
+        """Merges a block that no stream uses with its free neighbours, and puts the merged block into its pool."""
         statistics, is_small = self._statistics, block.pool.is_small
         if self._observer:
             self._tell("free_completed", block)

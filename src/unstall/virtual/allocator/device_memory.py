@@ -1,6 +1,4 @@
-"""The memory of a device as the driver manages it: how many bytes are free, and which addresses are
-taken.
-"""
+"""The memory of a device as the driver manages it: how many bytes are free, and which addresses are taken."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ class DeviceMemory:
         self.addresses.release(address, size)
 
     def map(self, size: int) -> bool:
-        """Takes `size` bytes for addresses that are reserved already. Returns False if so much
-        memory is not free.
-        """
+        """Takes `size` bytes for addresses that are reserved already. Returns False if so much memory is not free."""
         if size > self.free_bytes:
             return False
         self.free_bytes -= size

@@ -33,9 +33,7 @@ Observer = Callable[[TraceEntry], None]
 
 
 class Segments:
-    """All segments of one device. Keeps the statistics up to date when a segment is reserved or
-    given back.
-    """
+    """All segments of one device. Keeps the statistics up to date when a segment is reserved or given back."""
 
     def __init__(self, memory: DeviceMemory, statistics: Statistics, observer: Observer | None) -> None:
         self._memory = memory

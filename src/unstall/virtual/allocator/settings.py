@@ -57,9 +57,7 @@ IGNORED_KEYS = frozenset(
 
 @dataclass(frozen=True)
 class AllocatorSettings:
-    """The settings of torch's allocator for device memory. Sizes are in bytes. The defaults are
-    torch's.
-    """
+    """The settings of torch's allocator for device memory. Sizes are in bytes. The defaults are torch's."""
 
     max_split_size: int = UNLIMITED
     max_non_split_rounding: int = LARGE_SEGMENT

@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Stat:
-    """One statistic of the allocator: its value now, its peak, and the sums of all increases and of
-    all decreases.
-    """
+    """One statistic of the allocator: its value now, its peak, and the sums of all increases and of all decreases."""
 
     current: int = 0
     peak: int = 0
@@ -34,9 +32,7 @@ class Stat:
         self.allocated = self.freed = 0
 
     def items(self) -> Iterator[tuple[str, int]]:
-        """Yields `(name, value)` for each figure. The names are torch's: "current", "peak",
-        "allocated" and "freed".
-        """
+        """Yields `(name, value)` for each figure. The names are torch's: "current", "peak", "allocated" and "freed"."""
         yield "current", self.current
         yield "peak", self.peak
         yield "allocated", self.allocated
@@ -85,9 +81,7 @@ class Statistics:
     num_device_alloc: int = 0
     num_device_free: int = 0
     _counted: dict[bool, tuple[Stat, ...]] = field(init=False)
-    """The statistics that every request changes: for small requests under the key True, for large
-    ones under False.
-    """
+    """The statistics that every request changes: for small requests under the key True, for large ones under False."""
 
     def __post_init__(self) -> None:
         changed = (self.active, self.active_bytes, self.requested_bytes, self.allocation, self.allocated_bytes)

@@ -25,9 +25,7 @@ class StreamEvents(Protocol):
 
 
 class DoneAtOnce:
-    """Stands for events of streams that do all work at once: every event is done, so none is waited
-    for.
-    """
+    """Stands for events of streams that do all work at once: every event is done, so none is waited for."""
 
     def record(self, stream: int) -> int:
         return stream

@@ -59,9 +59,7 @@ each further one for twice as many.
 """
 _SWITCH_EFFICIENCY = 0.85
 _SWITCH_RATES = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0)
-"""The rates, in bytes per ns, that NCCL tries for the part of a switch that one rank uses
-(search.cc).
-"""
+"""The rates, in bytes per ns, that NCCL tries for the part of a switch that one rank uses (search.cc)."""
 _MESSAGE_EFFICIENCY = 0.81
 """The share of `Links.bytes_per_ns` that a send reaches. Between A100s, sendrecv_perf of nccl-tests
 reached 195 of 240 GB/s (li-plus/playground, cuda/nccl.md). tuning.cc has no model of sends.
@@ -87,9 +85,7 @@ def _generation(capability: tuple[int, int]) -> _Generation:
 
 
 _CHANNELS = 12
-"""The number of channels of a tree. With so many, a tree between GPUs with NVLink is limited only
-by the links.
-"""
+"""The number of channels of a tree. With so many, a tree between GPUs with NVLink is limited only by the links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +178,6 @@ class Transfer(NamedTuple):
 
 
 def transfer(operation: Operation, size_bytes: int, links: Links, capability: tuple[int, int], ranks: int) -> Transfer:
-    """Returns how NCCL runs an operation, and how long it takes. The arguments are those of
-    `chosen_way`.
-    """
+    """Returns how NCCL runs an operation, and how long it takes. The arguments are those of `chosen_way`."""
     way = chosen_way(operation, size_bytes, links, capability, ranks)
     return Transfer(round(1000 * way.takes_us(operation, size_bytes)), way.algorithm)

@@ -12,9 +12,7 @@ import re
 
 _ARCHITECTURE = re.compile(r"(?:[sS]m_?|cutlass_)(\d{1,2})(\d)(?!\d)")
 _NEEDS = {"tf32": (8, 0), "pytorch_flash": (8, 0)}
-"""The compute capability that a kernel needs if its name has this word in it, whatever architecture
-the name says.
-"""
+"""The compute capability that a kernel needs if its name has this word in it, whatever architecture the name says."""
 _ROLE = re.compile(r"fprop|dgrad|wgrad")
 """Matches what a kernel of a convolution computes: the output, the gradient of the input, or the
 gradient of the weight.
@@ -22,9 +20,7 @@ gradient of the weight.
 
 
 _IN_BFLOAT16 = (("__nv_bfloat16", "__half"), ("bfloat16_t", "half_t"), ("BFloat16", "Half"), ("bf16", "f16"))
-"""Words in the names of kernels for bfloat16, and the words that the same kernels for float16 have
-in their place.
-"""
+"""Words in the names of kernels for bfloat16, and the words that the same kernels for float16 have in their place."""
 
 
 def in_float16(kernel: str) -> str:

@@ -208,9 +208,7 @@ def _attribute_kernels(profiler: profile, observations: list[CaseObservation], c
 
 
 def device_events(profiler: profile) -> list[tuple[str, int]]:
-    """Returns the name and the ns of each device event of a profile, in the order of their
-    start.
-    """
+    """Returns the name and the ns of each device event of a profile, in the order of their start."""
     results = profiler.profiler.kineto_results if profiler.profiler is not None else None
     events = [
         (event.start_ns(), event.duration_ns(), event.name())
@@ -246,9 +244,7 @@ def resolve(name: str) -> OpOverload:
 
 
 def split(built: Arguments) -> tuple[Arguments, dict[str, object]]:
-    """Returns `(args, kwargs)` of a case. In `built`, the keyword arguments are a dict at the
-    end.
-    """
+    """Returns `(args, kwargs)` of a case. In `built`, the keyword arguments are a dict at the end."""
     if built and isinstance(built[-1], dict):
         return built[:-1], built[-1]
     return built, {}

@@ -94,9 +94,7 @@ class MeasuredCosts:
 
     @property
     def known_error(self) -> str:
-        """How wrong predictions were for programs whose real times are known, as a text that
-        reports show.
-        """
+        """How wrong predictions were for programs whose real times are known, as a text that reports show."""
         return self._gpu.file.known_error
 
     def cost(self, signature: Signature) -> OperatorCost:
@@ -173,9 +171,7 @@ class MeasuredCosts:
         return max((self.copy_ns(size, way, pinned=True) for size, way in moved if size), default=0)
 
     def guess(self, signature: Signature) -> OperatorCost:
-        """Returns the cost of a call as one kernel that moves the bytes of each tensor once, at the
-        GPU's peak rate.
-        """
+        """Returns the cost of a call as one kernel that moves the bytes of each tensor once, at the GPU's peak rate."""
         moved = sum(tensor.distinct_bytes for tensor in (*signature.tensors, *signature.results))
         name = signature.name.partition("::")[2] or signature.name
         ns = self._predictor.roofline.ns(Work(0.0, float(moved)), "float32")

@@ -30,9 +30,7 @@ kernel. `taken` are the bytes of each allocation that is no result. `kept` are t
 them that the call did not free.
 """
 _BYTES_OFF = 64 << 10
-"""How many bytes the temporary memory of a call may be off for the call to be left out, if similar
-calls predict it.
-"""
+"""How many bytes the temporary memory of a call may be off for the call to be left out, if similar calls predict it."""
 _FOUR_MIB = 4 << 20
 
 
@@ -49,9 +47,7 @@ class Tables:
         self._calls: dict[tuple[str, str], dict[tuple[int, ...], MeasuredCall]] = {}
 
     def add(self, observed: Observed) -> None:
-        """Adds a measured call. Does nothing if no family of operators describes it, or if it
-        launched no kernel.
-        """
+        """Adds a measured call. Does nothing if no family of operators describes it, or if it launched no kernel."""
         signature, kernels, taken, kept = observed
         described = describe(signature)
         if described is None or not kernels:

@@ -117,9 +117,7 @@ class HostCosts:
     the attributes of a module.
     """
     bytecode: int = 6
-    """Two bytes of bytecode between two records of the log, with small calls that do not use
-    torch.
-    """
+    """Two bytes of bytecode between two records of the log, with small calls that do not use torch."""
     cold: int = 12_000
     """How much longer an operator takes that the thread has not called lately, because the CPU's
     caches no longer hold its code. Other costs were measured in loops over one operator, so they do
@@ -189,15 +187,11 @@ class HostCosts:
     cores, and typical of one socket of a server.
     """
     flops_per_us: int = 95_000
-    """How many FLOPs per µs a core reaches in matrix products of float32. It reaches half as many
-    in float64.
-    """
+    """How many FLOPs per µs a core reaches in matrix products of float32. It reaches half as many in float64."""
     scalar_flops_per_us: int = 3_900
     """How many FLOPs per µs a core reaches in simple C++ loops over single numbers."""
     cached_bytes: int = 32 << 20
-    """If an operator reads and writes at most this many bytes, they are in the caches of the
-    CPU.
-    """
+    """If an operator reads and writes at most this many bytes, they are in the caches of the CPU."""
     cached_bytes_per_us: int = 70_000
     """How many bytes per µs a core reads and writes in its caches."""
     memory_bytes_per_us: int = 28_000
@@ -209,14 +203,10 @@ class HostCosts:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The latencies and limits of a device. Times are in ns. The defaults were measured on an H200
-    with CUDA 13.
-    """
+    """The latencies and limits of a device. Times are in ns. The defaults were measured on an H200 with CUDA 13."""
 
     queue_capacity: int = 1022
-    """The length of a stream's launch queue: the next launch blocks the host once so many launches
-    have not begun.
-    """
+    """The length of a stream's launch queue: the next launch blocks the host once so many launches have not begun."""
     gap: int = 900
     """From the end of an op to the start of the next op on the same stream."""
     graph_gap: int = 160
@@ -230,9 +220,7 @@ class Limits:
     copy_latency: int = 1_500
     graph_latency: int = 5_000
     event_latency: int = 1_500
-    """From the completion of a CUDA event to the start of the next op on a stream that waits for
-    the event.
-    """
+    """From the completion of a CUDA event to the start of the next op on a stream that waits for the event."""
     wake_latency: int = 4_000
     """From the end of the device's work for which the host waits to the end of the host's wait."""
     staged_at_once_bytes: int = 64 << 10
@@ -345,9 +333,7 @@ class Costs(Protocol):
 
     @property
     def known_error(self) -> str:
-        """How wrong predictions were for programs whose real times are known, as a text that
-        reports show.
-        """
+        """How wrong predictions were for programs whose real times are known, as a text that reports show."""
 
     def cost(self, signature: Signature) -> OperatorCost:
         """Returns the cost of a call of an operator. It is called once for each different
@@ -355,9 +341,7 @@ class Costs(Protocol):
         """
 
     def guess(self, signature: Signature) -> OperatorCost:
-        """Returns a rough cost of a call for which `cost` raised an error. Raises nothing
-        itself.
-        """
+        """Returns a rough cost of a call for which `cost` raised an error. Raises nothing itself."""
 
     def host_work_ns(self, signature: Signature, threads: int) -> int:
         """Returns for how long an operator on CPU tensors computes, in ns. It is called once for

@@ -34,9 +34,7 @@ _RESERVED_BYTES = 1 << 10
 """How much shared memory CUDA reserves for each thread block (since Ampere)."""
 _SHARED_KIB = {(7, 5): 64, (8, 0): 164, (8, 6): 100, (8, 9): 100, (9, 0): 228}
 _THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
-"""The maximum number of threads on a multiprocessor, by compute capability. It is 2,048 for all
-others.
-"""
+"""The maximum number of threads on a multiprocessor, by compute capability. It is 2,048 for all others."""
 _TILE = re.compile(r"(?:tilesize|tst_|sgemm_|_bf16_|_f16_)(\d+)x(\d+)(?:x|_)(\d+)x?(\d*)")
 
 

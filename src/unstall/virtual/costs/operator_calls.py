@@ -153,9 +153,7 @@ def _read_ns(ops: Sequence[tuple[str, int]]) -> int:
 
 
 def _launches(calls: Sequence[Callable[[], object]]) -> list[list[tuple[str, int]]] | None:
-    """Returns the name and the ns of each device op of each call. Returns None if the profiler lost
-    some.
-    """
+    """Returns the name and the ns of each device op of each call. Returns None if the profiler lost some."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         for call in calls:
             torch.cuda._sleep(1)

@@ -25,9 +25,7 @@ _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
 
 
 def pieces(signature: Signature) -> tuple[Piece, ...]:
-    """Returns the calls that CUDA runs for a call, in order. For most calls, this is only the call
-    itself.
-    """
+    """Returns the calls that CUDA runs for a call, in order. For most calls, this is only the call itself."""
     split = _SPLIT.get(signature.name)
     return split(signature) if split else (Piece(signature),)
 
@@ -322,9 +320,7 @@ def _placed(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _checked(index: TensorSpec) -> list[Signature]:
-    """Returns the calls that assert on the device that all values of `index` are within their
-    dimension.
-    """
+    """Returns the calls that assert on the device that all values of `index` are within their dimension."""
     one, whether = TensorSpec("int64", (), ()), TensorSpec("bool", (), ())
     found = []
     for extreme, compare in (("max", "lt"), ("min", "ge")):

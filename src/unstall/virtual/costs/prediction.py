@@ -24,15 +24,11 @@ from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate
 
 _OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_solve|ormqr|geqrf|lu_)")
-"""Matches the operators of cuSOLVER and cuFFT. Their time does not follow from the bytes that they
-move.
-"""
+"""Matches the operators of cuSOLVER and cuFFT. Their time does not follow from the bytes that they move."""
 _LEAST = 10
 """The share of the device, in thousandths, that a kernel uses at least."""
 _WHOLE_MULTIPROCESSORS = ("product", "convolution", "attention")
-"""The families of operators whose thread blocks are taken to fill a multiprocessor each if their
-size is unknown.
-"""
+"""The families of operators whose thread blocks are taken to fill a multiprocessor each if their size is unknown."""
 _LAST_WITHOUT_TF32 = (7, 5)
 PieceCost: TypeAlias = tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]
 

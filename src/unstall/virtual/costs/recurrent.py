@@ -15,9 +15,7 @@ from unstall.virtual.costs.piece import Piece
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 NAMES = {"aten::_cudnn_rnn": 6, "aten::_cudnn_rnn_backward": 10}
-"""By operator, the position of its argument `mode`. The arguments after it are the sizes of the
-layers.
-"""
+"""By operator, the position of its argument `mode`. The arguments after it are the sizes of the layers."""
 _GATES = (1, 1, 4, 3)  # of each mode: ReLU, tanh, LSTM, GRU
 _REGISTERS = 256  # KiB of a multiprocessor
 _NS_PER_KIB = (10.0, 15.0)  # of a step in one kernel, for each KiB of its weights: if they fit into registers, or not
@@ -82,9 +80,7 @@ class Layers:
 
 
 def recurrent(signature: Signature) -> tuple[Piece, ...]:
-    """Returns the pieces in which cuDNN runs a call of `_cudnn_rnn` or `_cudnn_rnn_backward`, in
-    order.
-    """
+    """Returns the pieces in which cuDNN runs a call of `_cudnn_rnn` or `_cudnn_rnn_backward`, in order."""
     x, at = signature.tensor(0), NAMES[signature.name]
     mode, hidden, projected, layers, batch_first, _, _, both, batches = (
         signature.value(at + place, 0) for place in range(9)

@@ -92,9 +92,7 @@ class TensorSpec:
 
     @property
     def channels_last(self) -> bool:
-        """Whether the tensor is channels last (NHWC). False if it is contiguous too, as with only
-        one channel.
-        """
+        """Whether the tensor is channels last (NHWC). False if it is contiguous too, as with only one channel."""
         if len(self.sizes) != 4 or self.contiguous:
             return False
         order = [self.strides[dim] for dim in (1, 3, 2, 0)]
@@ -156,9 +154,7 @@ class Signature:
 
 
 def nonzero(value: object) -> bool:
-    """Returns whether `value`, a Scalar or float among the arguments of a signature, is known to be
-    nonzero.
-    """
+    """Returns whether `value`, a Scalar or float among the arguments of a signature, is known to be nonzero."""
     return isinstance(value, tuple) and len(value) == 2 and value[0] == "s" and bool(value[1])
 
 

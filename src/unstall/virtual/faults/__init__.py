@@ -1,3 +1,1 @@
-"""Finds the faults in the shim's log: which device-side assertions failed, and when Python got
-their errors.
-"""
+"""Finds the faults in the shim's log: which device-side assertions failed, and when Python got their errors."""

@@ -1,6 +1,4 @@
-"""Finds which calls allocated the memory that is in use on a device, at a given record of the
-shim's log.
-"""
+"""Finds which calls allocated the memory that is in use on a device, at a given record of the shim's log."""
 
 from __future__ import annotations
 

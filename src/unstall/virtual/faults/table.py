@@ -27,9 +27,7 @@ _KINDS = {
     "aten::poisson": FaultKind.OTHER,
     "aten::masked_scatter": FaultKind.OTHER,
 }
-"""The kind of a fault, by the start of the operator's name. The assertions of all other operators
-check indices.
-"""
+"""The kind of a fault, by the start of the operator's name. The assertions of all other operators check indices."""
 
 
 @dataclass(frozen=True, slots=True)

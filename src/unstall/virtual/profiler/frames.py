@@ -41,9 +41,7 @@ def with_frames(timeline: Timeline) -> Timeline:
 
 
 def is_frame(timeline: Timeline) -> Bool:
-    """Returns a mask of `timeline.host`: the events that are Python frames. Events of sleep are no
-    frames.
-    """
+    """Returns a mask of `timeline.host`: the events that are Python frames. Events of sleep are no frames."""
     frames: Bool = (timeline.host.kind == HostKind.PYTHON) & ~is_asleep(timeline)
     return frames
 

@@ -52,9 +52,7 @@ class _Config(Protocol):
 
 
 def install(source: ProfiledMachine) -> Callable[[], None]:
-    """Makes `torch.profiler` profile the virtual GPU. torch must be imported. Returns a function
-    that undoes this.
-    """
+    """Makes `torch.profiler` profile the virtual GPU. torch must be imported. Returns a function that undoes this."""
     profiler = _Profiler(source)
     undo = ExitStack()
     for name in _HOLDERS:
@@ -96,9 +94,7 @@ class _Profiler:
         self._disable_observer = import_module("torch._C._autograd")._disable_profiler
 
     def functions(self) -> dict[str, object]:
-        """Returns the functions that replace functions of torch, as `{name of torch's function:
-        replacement}`.
-        """
+        """Returns the functions that replace functions of torch, as `{name of torch's function: replacement}`."""
         return {
             "ProfilerConfig": self._config,
             "_supported_activities": self._supported,

@@ -118,9 +118,7 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
 
 
 def _races(timeline: Timeline) -> dict[str, object]:
-    """Returns the races in the form that `read/races.py` reads; at most `MOST_RACES` of them, the
-    first ones.
-    """
+    """Returns the races in the form that `read/races.py` reads; at most `MOST_RACES` of them, the first ones."""
     races, streams = timeline.races, timeline.streams
     if not len(races):
         return {}
@@ -256,9 +254,7 @@ def _outermost(timeline: Timeline) -> I32:
 
 
 def _links(timeline: Timeline) -> Iterator[str]:
-    """Yields the arrows from forward operators to operators of the backward pass, as Kineto writes
-    them.
-    """
+    """Yields the arrows from forward operators to operators of the backward pass, as Kineto writes them."""
     host, lanes, forward = timeline.host, _lanes(timeline), _outermost(timeline)
     rows = np.flatnonzero(forward >= 0)
     columns = (host.thread[forward[rows]], host.start[forward[rows]], host.thread[rows], host.start[rows])

@@ -58,9 +58,7 @@ class LaneClocks:
             _join(self.of[lane], self._events[event])
 
     def host_waits_for_event(self, event: tuple[int, int]) -> None:
-        """Makes the host wait for an event as it was last recorded. Does nothing if the event was
-        never recorded.
-        """
+        """Makes the host wait for an event as it was last recorded. Does nothing if the event was never recorded."""
         if event in self._events:
             self._host_joins(self._events[event])
 

@@ -1,6 +1,4 @@
-"""What the race finder returns: races and their accesses. Also what it is told: the addresses of
-allocations.
-"""
+"""What the race finder returns: races and their accesses. Also what it is told: the addresses of allocations."""
 
 from __future__ import annotations
 

@@ -77,9 +77,7 @@ class StreamLanes:
 
 
 def lanes_of(records: np.ndarray) -> StreamLanes:
-    """Returns the lane and the position of each record of the log. A lane is a stream, or a branch
-    of a CUDA graph.
-    """
+    """Returns the lane and the position of each record of the log. A lane is a stream, or a branch of a CUDA graph."""
     code = records["code"]
     host_only = ~np.isin(code, _ON_A_STREAM)
     keys = (records["stream"] << 8) | (records["device"].astype(np.int64) & 0xFF)

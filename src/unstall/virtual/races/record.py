@@ -30,9 +30,7 @@ _NEVER = chosen(
     *(LogCode.ASSERT, LogCode.NOTICE, LogCode.COLLECTIVE_CALL, LogCode.CLOCK),
 )
 _ENOUGH_PARTS = 256
-"""How many parts of the log are compressed together. A part can be small: a program that reads its
-clock ends one.
-"""
+"""How many parts of the log are compressed together. A part can be small: a program that reads its clock ends one."""
 
 
 class RaceLog:
@@ -83,9 +81,7 @@ class RaceLog:
         self._numbers.append(numbers[rows])
 
     def placed(self, allocations: Sequence[tuple[int, int, int]]) -> None:
-        """Adds the addresses that allocations got, each as `(number of the allocation, address,
-        bytes)`.
-        """
+        """Adds the addresses that allocations got, each as `(number of the allocation, address, bytes)`."""
         if allocations:
             self._placed.append(np.array(allocations, _PLACED))
 

@@ -234,9 +234,7 @@ class _Index:
         )
 
     def within(self, first: int, last: int, address: int, size: int) -> I64:
-        """Returns the rows of the uses with a position in [first, last) that overlap the `size`
-        bytes at `address`.
-        """
+        """Returns the rows of the uses with a position in [first, last) that overlap the `size` bytes at `address`."""
         low, high = np.searchsorted(self.position, (first, last)).tolist()
         touches = (self.start[low:high] < address + size) & (self.end[low:high] > address)
         found: I64 = low + np.flatnonzero(touches)

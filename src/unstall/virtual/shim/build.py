@@ -132,9 +132,7 @@ def compiled(torch: Torch) -> Path:
 
 
 def why_not() -> str | None:
-    """Returns why the virtual GPU cannot run on this machine, or None if it can. Compiles
-    nothing.
-    """
+    """Returns why the virtual GPU cannot run on this machine, or None if it can. Compiles nothing."""
     try:
         torch = installed_torch()
         names = names_of(torch)
@@ -169,9 +167,7 @@ def _suffix() -> str:
 
 
 def _python() -> str:
-    """Returns a text that identifies Python's ABI. Python 3.11.2 and Python 3.11.7 have the same
-    text, for example.
-    """
+    """Returns a text that identifies Python's ABI. Python 3.11.2 and Python 3.11.7 have the same text, for example."""
     return _suffix() if sys.version_info.releaselevel == "final" else f"{_suffix()} {sys.version}"
 
 
@@ -359,9 +355,7 @@ def _say(text: str) -> None:
 
 
 def _forget_stale(folder: Path, keep: set[Path]) -> None:
-    """Deletes the compiled files in `folder` that were not used for a week, except those in
-    `keep`.
-    """
+    """Deletes the compiled files in `folder` that were not used for a week, except those in `keep`."""
     for path in [*folder.glob("*.o"), *folder.glob("*/*.so")]:
         if path not in keep and time.time() - path.stat().st_mtime > STALE_S:
             path.unlink(missing_ok=True)

@@ -1,6 +1,4 @@
-"""Finds the torch that this Python would import, and says which build of torch it is. Does not
-import torch.
-"""
+"""Finds the torch that this Python would import, and says which build of torch it is. Does not import torch."""
 
 from __future__ import annotations
 

@@ -53,9 +53,7 @@ class Progress:
             self._done += 1
 
     def line(self) -> str:
-        """Returns a line such as "unstall: 12 of 31 files, 48 s: call.cpp, copies.cpp", cut at 79
-        characters.
-        """
+        """Returns a line such as "unstall: 12 of 31 files, 48 s: call.cpp, copies.cpp", cut at 79 characters."""
         with self._lock:
             names = ", ".join(self._running)
             text = f"unstall: {self._done} of {self._total} files, {self._seconds()} s" + (

@@ -379,18 +379,14 @@ class Actions:
         )
 
     def _share_of_copy(self, duration: int, size_bytes: int) -> int:
-        """Returns which share of the device's memory bandwidth a copy within the device uses, in
-        thousandths.
-        """
+        """Returns which share of the device's memory bandwidth a copy within the device uses, in thousandths."""
         largest = self.costs.copy_ns(_LARGE_BYTES, CopyDirection.DEVICE_TO_DEVICE, False)
         ideal = largest * max(size_bytes, 0) / _LARGE_BYTES
         return 1000 if size_bytes < 0 else min(max(round(1000 * ideal / max(duration, 1)), 1), 1000)
 
 
 def _check(cost: OperatorCost) -> None:
-    """Raises ValueError if a time or a size of `cost` is not an int, is negative, or is 2^60 or
-    more.
-    """
+    """Raises ValueError if a time or a size of `cost` is not an int, is negative, or is 2^60 or more."""
     times = (cost.host_ns, *(kernel.duration_ns for kernel in cost.kernels))
     sizes = (*(size for each in cost.temporaries for size in each), *(size for _, size in cost.workspaces))
     if not all(isinstance(each, int) and 0 <= each < _MOST for each in (*times, *sizes)):

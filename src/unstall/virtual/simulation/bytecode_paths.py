@@ -1,6 +1,4 @@
-"""Finds the least amount of bytecode that Python executes to get from one place of a function to
-another.
-"""
+"""Finds the least amount of bytecode that Python executes to get from one place of a function to another."""
 
 from __future__ import annotations
 

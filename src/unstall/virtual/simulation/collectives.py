@@ -1,6 +1,4 @@
-"""The collectives of NCCL in which this rank took part: their names, the data that they move, and
-when they end.
-"""
+"""The collectives of NCCL in which this rank took part: their names, the data that they move, and when they end."""
 
 from __future__ import annotations
 

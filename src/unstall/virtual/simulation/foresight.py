@@ -1,6 +1,4 @@
-"""Tells what the program's next memory request or launch is going to wait for, such as a call of
-the driver.
-"""
+"""Tells what the program's next memory request or launch is going to wait for, such as a call of the driver."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ from unstall.virtual.simulation.simulator import Simulator
 
 
 class Foresight:
-    """Tells what the calling thread's next call is going to wait for. The call itself is not
-    simulated.
-    """
+    """Tells what the calling thread's next call is going to wait for. The call itself is not simulated."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator

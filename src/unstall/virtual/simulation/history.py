@@ -17,9 +17,7 @@ from unstall.virtual.growing_array import GrowingArray
 
 
 class Happened(Table, frozen=True, eq=False):
-    """The records of the shim's log, as columns. A row is a record. The columns are fields of
-    `log.RECORD`.
-    """
+    """The records of the shim's log, as columns. A row is a record. The columns are fields of `log.RECORD`."""
 
     code: I8
     thread: I32
@@ -73,9 +71,7 @@ Rows = TypeVar("Rows", bound=Table)
 
 
 class Columns(Generic[Rows]):
-    """A table of columns of equal length to which rows can be appended. Rows are never changed or
-    removed.
-    """
+    """A table of columns of equal length to which rows can be appended. Rows are never changed or removed."""
 
     def __init__(self, of: type[Rows]) -> None:
         self._of = of

@@ -44,9 +44,7 @@ class HostClock(Protocol):
     not_charged_ns: int
 
     def know(self, stacks: Sequence[Stack]) -> None:
-        """Adds the next Python stacks of the shim's log. They are numbered in the order in which
-        they are added.
-        """
+        """Adds the next Python stacks of the shim's log. They are numbered in the order in which they are added."""
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool, begun: Bool) -> I64:
         """Returns, for each record of the shim's log, how long the host worked since the record

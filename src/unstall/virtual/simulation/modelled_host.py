@@ -158,9 +158,7 @@ class ModelledHost:
         return result
 
     def _freed_for_another(self, records: np.ndarray) -> Bool:
-        """Returns, for each record of the shim's log, whether it frees memory that another thread
-        allocated.
-        """
+        """Returns, for each record of the shim's log, whether it frees memory that another thread allocated."""
         result = np.zeros(len(records), np.bool_)
         rows = np.flatnonzero((records["code"] == LogCode.MALLOC) | (records["code"] == LogCode.FREE))
         columns = (rows, records["code"][rows] == LogCode.FREE, records["a"][rows], records["thread"][rows])

@@ -365,9 +365,7 @@ _APART = 1 << 42
 
 
 class _Calls(TopDownAddresses):
-    """The addresses of a device. To reserve or release a range of them, the host calls the
-    driver.
-    """
+    """The addresses of a device. To reserve or release a range of them, the host calls the driver."""
 
     def __init__(self, host: DriverCalls, device: int) -> None:
         super().__init__()

@@ -148,15 +148,11 @@ class Server:
         return True
 
     def has_workspaces(self, thread: int, device: int, stream: int, cost: OperatorCost) -> bool:
-        """Returns whether all workspaces of an operator are allocated already, if `thread` launched
-        it next.
-        """
+        """Returns whether all workspaces of an operator are allocated already, if `thread` launched it next."""
         return self.requests.has_workspaces(device, stream, self._handles.would_be(thread), cost)
 
     def synchronize(self, event: int) -> None:
-        """Inserts a call of cudaEventSynchronize right before the record of the log that is being
-        handled.
-        """
+        """Inserts a call of cudaEventSynchronize right before the record of the log that is being handled."""
         self._insert(self._simulation.actions.block_sync, 0, 0, event)
 
     def _is_staged(self, records: np.ndarray) -> Bool:

@@ -1,6 +1,4 @@
-"""Simulates the shim's log: turns its records into instructions, and lets the replay engine work
-out their times.
-"""
+"""Simulates the shim's log: turns its records into instructions, and lets the replay engine work out their times."""
 
 from __future__ import annotations
 
@@ -139,9 +137,7 @@ class Simulation:
         return self._turns.is_behind(thread)
 
     def now(self, thread: int) -> int:
-        """Returns the virtual time of `thread`, in ns, after all of its records that were
-        simulated.
-        """
+        """Returns the virtual time of `thread`, in ns, after all of its records that were simulated."""
         return (self._engine.clock(thread) if thread < self._simulated_threads else 0) + self._owed.get(thread, 0)
 
     def synchronised_ns(self, thread: int, first: int) -> int:
@@ -151,9 +147,7 @@ class Simulation:
         return int((done.since("end", first) - done.since("start", first))[mine].sum())
 
     def spend(self, thread: int, ns: int) -> None:
-        """Adds `ns` to the virtual time of `thread`. The time passes before the thread's next
-        record.
-        """
+        """Adds `ns` to the virtual time of `thread`. The time passes before the thread's next record."""
         self._owed[thread] = self._owed.get(thread, 0) + ns
 
     def ask(self, thread: int, event: int) -> None:

@@ -1,6 +1,4 @@
-"""The simulator of a process: it reads the shim's log, and answers the program's questions to the
-virtual GPU.
-"""
+"""The simulator of a process: it reads the shim's log, and answers the program's questions to the virtual GPU."""
 
 from __future__ import annotations
 
@@ -106,9 +104,7 @@ class Simulator:
             self._set_headroom(device)
 
     def cuda_begins(self) -> None:
-        """Reads the environment variables that CUDA reads when a program initialises it. Called at
-        that time.
-        """
+        """Reads the environment variables that CUDA reads when a program initialises it. Called at that time."""
         self.simulation.actions.launches_block = os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"
         self.simulation.first_uses.compiles = os.environ.get("CUDA_CACHE_DISABLE") == "1"
 
@@ -227,9 +223,7 @@ class Simulator:
         self.faults.ended = of_error(error, _torch_error())
 
     def failures(self) -> list[FailedAt]:
-        """Returns the assertions that failed in kernels so far, in the order in which they
-        failed.
-        """
+        """Returns the assertions that failed in kernels so far, in the order in which they failed."""
         with self.simulated() as simulation:
             if not self.faults.known:
                 return []
@@ -243,9 +237,7 @@ class Simulator:
         self._forked = True
 
     def now_ns(self) -> int:
-        """Returns the virtual time of the calling thread, in ns. Reading the clock takes virtual
-        time too.
-        """
+        """Returns the virtual time of the calling thread, in ns. Reading the clock takes virtual time too."""
         with self._lock:
             thread = self._spend(self.costs.host.clock_read)
             return self.simulation.now(thread)
@@ -272,9 +264,7 @@ class Simulator:
             return simulation.now(self._source.this_thread())
 
     def here_ns(self) -> int:
-        """Returns the virtual time of the calling thread, in ns. Unlike `now_ns`, takes no virtual
-        time.
-        """
+        """Returns the virtual time of the calling thread, in ns. Unlike `now_ns`, takes no virtual time."""
         with self._lock:
             return self.simulation.now(self._spend(0))
 

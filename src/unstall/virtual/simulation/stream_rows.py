@@ -10,9 +10,7 @@ from unstall.timeline.columns import I32, I64
 from unstall.virtual.simulation.captures import Place
 
 _BRANCHES = 1 << 40
-"""The first stream number for the branches of CUDA graphs. No stream of torch has so large a
-number.
-"""
+"""The first stream number for the branches of CUDA graphs. No stream of torch has so large a number."""
 _DEVICES = 128
 
 
@@ -81,8 +79,6 @@ class StreamRows:
         return result
 
     def device_of_stream(self) -> I32:
-        """Returns the device of each row. Call this to pass the rows to the replay engine: it sets
-        `fed`.
-        """
+        """Returns the device of each row. Call this to pass the rows to the replay engine: it sets `fed`."""
         self.fed = len(self.places)
         return np.array([device for device, _ in self.places], np.int32)

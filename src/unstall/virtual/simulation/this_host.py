@@ -38,9 +38,7 @@ def _modelled_ns(costs: Costs) -> list[int]:
 
 
 def _here_ns() -> int:
-    """Returns how long one thread of this machine takes for the operators that `host_scale`
-    compares, in ns.
-    """
+    """Returns how long one thread of this machine takes for the operators that `host_scale` compares, in ns."""
     import torch
 
     x = torch.ones(_ROWS, _WIDTH)

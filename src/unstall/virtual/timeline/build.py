@@ -1,6 +1,4 @@
-"""Makes a `Timeline` of what was simulated on the virtual GPU, with the same columns as that of a
-recorded run.
-"""
+"""Makes a `Timeline` of what was simulated on the virtual GPU, with the same columns as that of a recorded run."""
 
 from __future__ import annotations
 

@@ -187,9 +187,7 @@ def _ends_of_threads(done: Done) -> I64:
 
 
 def _with_the_rest(done: Done, calls: I64) -> I64:
-    """Returns the end of each of the `calls` in ns, with the REST instructions that follow a call
-    and belong to it.
-    """
+    """Returns the end of each of the `calls` in ns, with the REST instructions that follow a call and belong to it."""
     rest = done.what == RuntimeCall.REST
     stops = np.append(np.flatnonzero(~rest), len(rest))
     last = stops[np.searchsorted(stops, calls, side="right")] - 1

@@ -1,6 +1,4 @@
-"""The note of a virtual run's timeline on kernels of several streams: whether they ran at the same
-time.
-"""
+"""The note of a virtual run's timeline on kernels of several streams: whether they ran at the same time."""
 
 from __future__ import annotations
 

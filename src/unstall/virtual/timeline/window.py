@@ -103,9 +103,7 @@ def _with_host(timeline: Timeline, kept: Bool) -> Timeline:
 
 
 def _dependencies(table: Dependencies, row: I32) -> Dependencies:
-    """Returns the dependencies between host events that are kept. `row` has the new row of each
-    host event, or -1.
-    """
+    """Returns the dependencies between host events that are kept. `row` has the new row of each host event, or -1."""
     earlier, later = row[table.earlier], row[table.later]
     kept = (earlier >= 0) & (later >= 0)
     return Dependencies(earlier[kept], later[kept], table.bytes[kept])

@@ -1,6 +1,4 @@
-"""What torch asks of cuBLAS, cuSOLVER, cuDNN and `torch.cuda.tunable`: versions, sizes of
-workspaces, and switches.
-"""
+"""What torch asks of cuBLAS, cuSOLVER, cuDNN and `torch.cuda.tunable`: versions, sizes of workspaces, and switches."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The devices of `torch.cuda`: how many there are, which is current, their properties, and waits
-for them.
-"""
+"""The devices of `torch.cuda`: how many there are, which is current, their properties, and waits for them."""
 
 from __future__ import annotations
 

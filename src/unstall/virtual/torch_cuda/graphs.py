@@ -1,6 +1,4 @@
-"""The CUDA graphs of torch: `_CUDAGraph` and its memory pools, with the errors of
-ATen/cuda/CUDAGraph.cpp.
-"""
+"""The CUDA graphs of torch: `_CUDAGraph` and its memory pools, with the errors of ATen/cuda/CUDAGraph.cpp."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ EMPTY = (
 
 
 def graph_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the functions and classes of `torch._C` for CUDA graphs on a virtual GPU, as `{name:
-    value}`.
-    """
+    """Returns the functions and classes of `torch._C` for CUDA graphs on a virtual GPU, as `{name: value}`."""
     torch_c, shim, captures = runtime.torch_c, runtime.shim, runtime.captures
     numbers = itertools.count(1)
     own_pools = itertools.count(1)

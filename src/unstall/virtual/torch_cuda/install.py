@@ -36,9 +36,7 @@ SHIM = "unstall.virtual._shim"
 
 
 def install(torch_c: ModuleType) -> None:
-    """Adds to the module `torch._C` what a CUDA build has and a CPU build lacks. The shim must be
-    loaded.
-    """
+    """Adds to the module `torch._C` what a CUDA build has and a CPU build lacks. The shim must be loaded."""
     shim = sys.modules[SHIM]
     runtime = Runtime(torch_c, shim, ForkGuard(torch_c, shim))
     vars(torch_c).update(names_for(runtime))

@@ -1,6 +1,4 @@
-"""Device memory as `torch.cuda.memory` shows it: converts what the simulator's allocator knows into
-torch's forms.
-"""
+"""Device memory as `torch.cuda.memory` shows it: converts what the simulator's allocator knows into torch's forms."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ def settings_of_snapshot(text: str) -> dict[str, Any]:
 
 
 def memory_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the functions and classes of `torch._C` for the memory of virtual devices, as `{name:
-    value}`.
-    """
+    """Returns the functions and classes of `torch._C` for the memory of virtual devices, as `{name: value}`."""
     raw_blocks: dict[int, torch.UntypedStorage] = {}
     history = MemoryHistory(runtime)
     no_host_stats = refusing("torch.cuda.host_memory_stats")
@@ -170,9 +166,7 @@ class _Allocator:
 
 
 def _segments(segments: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields the segments in torch's form: streams are CUDA's pointers, and stacks that are missing
-    are empty lists.
-    """
+    """Yields the segments in torch's form: streams are CUDA's pointers, and stacks that are missing are empty lists."""
     for segment in segments:
         blocks = [{**block, "frames": block.get("frames", [])} for block in segment["blocks"]]
         pointer = stream_pointer(segment["device"], segment["stream"])

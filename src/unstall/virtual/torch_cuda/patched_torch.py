@@ -58,9 +58,7 @@ _asked = _Asked()
 
 
 def notes() -> tuple[str, ...]:
-    """Returns the notes on this process for its report: one if the program called torch.compile,
-    otherwise none.
-    """
+    """Returns the notes on this process for its report: one if the program called torch.compile, otherwise none."""
     return (TEXT,) if _asked.compile else ()
 
 

@@ -1,6 +1,4 @@
-"""Adds NCCL to torch.distributed: the shim's class `ProcessGroupNCCL`, which a CPU build of torch
-lacks.
-"""
+"""Adds NCCL to torch.distributed: the shim's class `ProcessGroupNCCL`, which a CPU build of torch lacks."""
 
 from __future__ import annotations
 

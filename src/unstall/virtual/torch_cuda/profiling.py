@@ -99,9 +99,7 @@ class Ranges:
 
 
 def profiling_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the modules of `torch._C` for NVTX and for the CUDA runtime on a virtual GPU, as
-    `{name: module}`.
-    """
+    """Returns the modules of `torch._C` for NVTX and for the CUDA runtime on a virtual GPU, as `{name: module}`."""
     ranges = Ranges(runtime)
     return {"_nvtx": _nvtx_module(ranges), "_cudart": _cudart_module(runtime, ranges)}
 

@@ -79,9 +79,7 @@ class Shim(Protocol):
         """Makes the devices unusable in child processes that are forked from now on."""
 
     def capture_end(self, graph: int) -> int | None:
-        """Ends the capture of a CUDA graph. Returns how many operations were captured, or None if
-        that is unknown.
-        """
+        """Ends the capture of a CUDA graph. Returns how many operations were captured, or None if that is unknown."""
 
     def replay(self, graph: int, device: int, stream: int) -> None: ...
 
@@ -228,9 +226,7 @@ class Runtime:
             return allocator.mem_get_info()
 
     def current_stream(self) -> tuple[int, int]:
-        """Returns `(device, stream)`: the index of the current device, and c10's number of its
-        current stream.
-        """
+        """Returns `(device, stream)`: the index of the current device, and c10's number of its current stream."""
         device = self.shim.current_device()
         return device, self.shim.current_stream(device)
 
@@ -248,9 +244,7 @@ class Runtime:
             _attached.simulator.cuda_begins()
 
     def initialise(self) -> None:
-        """Initialises torch.cuda unless that has been done. To be called first in each function
-        that needs a device.
-        """
+        """Initialises torch.cuda unless that has been done. To be called first in each function that needs a device."""
         sys.modules["torch.cuda"]._lazy_init()
 
     def refuse_in_capture(self, call: str) -> None:

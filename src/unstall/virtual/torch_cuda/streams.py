@@ -1,6 +1,4 @@
-"""The streams of `torch.cuda`: `_CudaStreamBase`, the current stream, and
-`torch.cuda.set_sync_debug_mode`.
-"""
+"""The streams of `torch.cuda`: `_CudaStreamBase`, the current stream, and `torch.cuda.set_sync_debug_mode`."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ def stream_priority(stream: int) -> int:
 
 
 def stream_names(runtime: Runtime) -> dict[str, object]:
-    """Returns the functions and the class of `torch._C` for streams of a virtual GPU, as `{name:
-    value}`.
-    """
+    """Returns the functions and the class of `torch._C` for streams of a virtual GPU, as `{name: value}`."""
     torch_c, shim = runtime.torch_c, runtime.shim
 
     class CudaStreamBase(torch_c.Stream):  # type: ignore[name-defined, misc]

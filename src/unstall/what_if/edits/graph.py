@@ -185,9 +185,7 @@ def _breaks(subject: Subject) -> Bool:
 
 
 def _launching(subject: Subject) -> Bool:
-    """Returns a mask of the instructions that launch ops. A launch that an earlier edit has removed
-    does not count.
-    """
+    """Returns a mask of the instructions that launch ops. A launch that an earlier edit has removed does not count."""
     program = subject.program
     do, ops = program.instructions, program.ops
     recorded = (subject.timeline.device.end > subject.timeline.device.start)[ops.device]
@@ -235,9 +233,7 @@ def _copying(subject: Subject, direction: CopyDirection) -> Bool:
 
 
 def _stops(subject: Subject, stretch: I64) -> list[str]:
-    """Returns a list with one note that says why one CUDA graph per step is not enough, or an empty
-    list if it is.
-    """
+    """Returns a list with one note that says why one CUDA graph per step is not enough, or an empty list if it is."""
     program = subject.program
     waits, uploads = (np.append(0, np.cumsum(each)) for each in (_waits(subject), _uploads(subject)))
     graphs = waited = uploaded = 0

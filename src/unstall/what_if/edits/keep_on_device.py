@@ -31,9 +31,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 
 def repeated(uploads: Uploads) -> I64:
-    """Returns the rows of the uploads whose bytes are the same as those of an earlier upload in the
-    table.
-    """
+    """Returns the rows of the uploads whose bytes are the same as those of an earlier upload in the table."""
     known = np.flatnonzero(uploads.content > 0)
     _, first = np.unique(uploads.content[known], return_index=True)
     rows: I64 = np.delete(known, first)

@@ -27,8 +27,6 @@ def apply(subject: Subject, argument: tuple[float, EditPlace | None]) -> Subject
 
 
 def ops_faster(program: Program, chosen: Bool, factor: float) -> Program:
-    """Returns the program with the chosen ops `factor` times as fast. `chosen` is a mask of the
-    program's ops.
-    """
+    """Returns the program with the chosen ops `factor` times as fast. `chosen` is a mask of the program's ops."""
     duration = np.where(chosen, (program.ops.duration / factor).astype(np.int64), program.ops.duration)
     return replace(program, ops=replace(program.ops, duration=duration))

@@ -103,9 +103,7 @@ class _Data:
         return covered | held
 
     def second_buffers(self, ops: I64) -> int:
-        """Returns how many bytes the second buffers of the uploads `ops` take together. `ops` are
-        numbers of ops.
-        """
+        """Returns how many bytes the second buffers of the uploads `ops` take together. `ops` are numbers of ops."""
         return int(np.unique(np.stack((self._place[ops], self._bytes[ops])), axis=1)[1].sum())
 
     def let_ahead(self, ops: I64, after: I64, lag: I64) -> None:

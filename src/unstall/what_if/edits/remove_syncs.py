@@ -15,9 +15,7 @@ from unstall.what_if.staging import OPERATORS, STAGING_NS, limited, unexplained_
 from unstall.what_if.subject import SYNCS, Subject
 
 READ_BACK_BYTES = 4096
-"""The largest copy to the host, in bytes, that counts as reading a value. A larger one counts as
-copying data.
-"""
+"""The largest copy to the host, in bytes, that counts as reading a value. A larger one counts as copying data."""
 
 
 def apply(subject: Subject, place: EditPlace | None) -> Subject:

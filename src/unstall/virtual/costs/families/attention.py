@@ -1,6 +1,4 @@
-"""Fused attention. A call is described by the lengths of its sequences, the width of its heads, and
-its mask.
-"""
+"""Fused attention. A call is described by the lengths of its sequences, the width of its heads, and its mask."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ and in a backward call.
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call of fused attention. Returns None if query or key is missing or does not have
-    four dimensions.
-    """
+    """Describes a call of fused attention. Returns None if query or key is missing or does not have four dimensions."""
     name = signature.name.removeprefix("aten::_scaled_dot_product_")
     backward = name.endswith("_backward")
     first = 1 if backward else 0

@@ -159,9 +159,7 @@ def _product(signature: Signature, rows: int, deep: int, columns: int) -> Signat
 
 
 def with_bias(variant: str) -> bool:
-    """Returns whether the calls of a variant (see `CallShape`) add a bias, or compute the gradient
-    of one.
-    """
+    """Returns whether the calls of a variant (see `CallShape`) add a bias, or compute the gradient of one."""
     kind = variant.split()[1]
     return kind.removesuffix("-transposed").endswith("bias" if kind.startswith("forward") else "b")
 

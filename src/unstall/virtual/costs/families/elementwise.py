@@ -78,9 +78,7 @@ def fits(signature: Signature) -> bool:
 
 
 def _run(operands: tuple[TensorSpec, ...], out: TensorSpec) -> int:
-    """Returns how many elements in a row are next to each other in memory, both in the result and
-    in all operands.
-    """
+    """Returns how many elements in a row are next to each other in memory, both in the result and in all operands."""
     run = 1
     for dim in sorted(range(len(out.sizes)), key=lambda dim: out.strides[dim]):
         if out.sizes[dim] == 1:

@@ -1,6 +1,4 @@
-"""Operators on lists of tensors. torch splits the tensors into chunks, and one kernel processes
-hundreds of chunks.
-"""
+"""Operators on lists of tensors. torch splits the tensors into chunks, and one kernel processes hundreds of chunks."""
 
 from __future__ import annotations
 

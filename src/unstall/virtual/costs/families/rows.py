@@ -49,9 +49,7 @@ groups of the same size, as far as there are as many.
 """
 _WIDTH_OF_WARPS = 1_024
 _WIDTH_OF_TWO_ROWS = 128
-"""The largest width of a row at which a warp of torch's softmax processes two rows. A thread block
-has four warps.
-"""
+"""The largest width of a row at which a warp of torch's softmax processes two rows. A thread block has four warps."""
 _BY_ROWS = re.compile(r"softmax_warp|cunn_SoftMax|layer_norm_kernel")
 _SAME = {
     "_native_batch_norm_legit": "native_batch_norm",
@@ -63,9 +61,7 @@ NAMES = (*_PASSES, *_SAME, "nll_loss_forward", "cumprod", "logsumexp", "kthvalue
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call of an operator of this family. Returns None for a call without a tensor that
-    has dimensions.
-    """
+    """Describes a call of an operator of this family. Returns None for a call without a tensor that has dimensions."""
     name = signature.name.removeprefix("aten::")
     x = next((tensor for tensor in signature.tensors if tensor.sizes), None)
     if x is None:

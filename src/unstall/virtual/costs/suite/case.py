@@ -1,6 +1,4 @@
-"""A case that `unstall calibrate` measures: an operator, and a function that makes its
-arguments.
-"""
+"""A case that `unstall calibrate` measures: an operator, and a function that makes its arguments."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ import torch
 
 MAX_ELEMENTS = 1 << 28
 Arguments: TypeAlias = tuple[object, ...]
-"""The arguments of an operator, in the order of its schema. Keyword arguments are a dict at the
-end.
-"""
+"""The arguments of an operator, in the order of its schema. Keyword arguments are a dict at the end."""
 Build: TypeAlias = Callable[..., Arguments]
 Make: TypeAlias = Callable[..., torch.Tensor]
 """A function of a `TensorPool` that returns one argument."""
@@ -118,15 +114,11 @@ class TensorPool:
         return torch.zeros(sizes, dtype=dtype, device=self.device)
 
     def integers(self, high: int, *sizes: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
-        """Returns a new tensor of random integers from 0 to `high` - 1. It is not a part of the
-        pool.
-        """
+        """Returns a new tensor of random integers from 0 to `high` - 1. It is not a part of the pool."""
         return torch.randint(0, high, sizes, dtype=dtype, device=self.device)
 
     def bools(self, *sizes: int) -> torch.Tensor:
-        """Returns a new tensor of random bools, of which nine in ten are True. It is not a part of
-        the pool.
-        """
+        """Returns a new tensor of random bools, of which nine in ten are True. It is not a part of the pool."""
         return torch.rand(sizes, device=self.device) < 0.9
 
     def _pool(self, dtype: torch.dtype) -> torch.Tensor:

@@ -1,6 +1,4 @@
-"""Cases of matrix products as in linear layers and in attention that is not fused, forward and
-backward.
-"""
+"""Cases of matrix products as in linear layers and in attention that is not fused, forward and backward."""
 
 from __future__ import annotations
 

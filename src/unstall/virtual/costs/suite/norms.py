@@ -211,9 +211,7 @@ def _layer_backward(rows: int, width: int, dtype: torch.dtype, layouts: str, poo
 
 
 def _rows(rows: int, width: int, dtype: torch.dtype, turned: bool, pool: TensorPool) -> torch.Tensor:
-    """Returns a tensor of [rows, width]: contiguous, or transposed if `turned`, as in a permuted
-    image.
-    """
+    """Returns a tensor of [rows, width]: contiguous, or transposed if `turned`, as in a permuted image."""
     return pool(width, rows, dtype=dtype).t() if turned else pool(rows, width, dtype=dtype)
 
 

@@ -1,6 +1,4 @@
-"""Cases of sums, means, extremes and norms over inner, outer, middle and all dimensions; also of
-sorting and scans.
-"""
+"""Cases of sums, means, extremes and norms over inner, outer, middle and all dimensions; also of sorting and scans."""
 
 # ruff: noqa: E731 — a case is a shape and how to make its tensors, and reads best on a line
 
