@@ -117,7 +117,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
         apart: Number of steps that contain no checks, but lie outside the longest stretch of steps
             without checks.
         loops: Number of steps of other loops than the longest. A loop is one over the items of
-            `unstall.stream_map` or `unstall.prefetch`.
+            `unstall.stream_map`, `unstall.prefetch` or a DataLoader.
         empty: Number of steps in which nothing is launched.
         later: Number of steps after those that were asked for.
         of: Number of all steps, including those that the figures are about.

@@ -123,6 +123,37 @@ def test_each_batch_of_a_loader_is_a_mark_of_its_data_set() -> None:
     assert [mark for mark in marked if mark[0] == "loader"] == [("loader", id(loader.dataset))] * 6
 
 
+def test_a_loader_that_has_no_more_batches_or_raises_ends_its_loop(tmp_path: Path) -> None:
+    class Broken(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> int:
+            return [1, 2][index]
+
+    loader = _loader(batches=3)
+    told: list[object] = []
+    broken = torch.utils.data.DataLoader(Broken())
+    hooks = step_hooks.install(lambda kind, who: told.append("batch"), lambda kind, who: told.append((kind, who)))
+    try:
+        for _epoch in range(2):
+            for _batch in loader:
+                pass
+        with pytest.raises(IndexError):
+            list(broken)
+        next(iter(loader))  # the loop may go on
+        handed_on = steps.HandedOn(iter(loader))  # whoever hands the batches on tells when the loop ends
+        session = Driven(tmp_path, steps=1).session
+        session.begin()
+        list(handed_on)
+        session.end("exit")
+    finally:
+        hooks.remove()
+    of_loader, of_broken = ("loader", id(loader.dataset)), ("loader", id(broken.dataset))
+    batches = ["batch"] * 3
+    assert told == [*batches, of_loader, *batches, of_loader, *batches[:2], of_broken, "batch"]
+
+
 def test_nothing_is_left_of_the_hooks() -> None:
     iterator = torch.utils.data.dataloader._BaseDataLoaderIter
     before = iterator.__next__, _optimizer_hooks()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unstall.guest.step_source import StepSource, StepSources
+from unstall.guest.step_source import StepSource, StepSources, step_spans
 
 TRAIN, VALIDATE = StepSource("loader", 1), StepSource("loader", 2)
 A, B = StepSource("optimizer", 1), StepSource("optimizer", 2)
@@ -65,3 +65,27 @@ def test_a_generators_tokens_are_its_steps_not_its_prompts() -> None:
 def test_the_model_that_is_called_most_often_leads() -> None:
     encoder = StepSource("forward", 1)
     assert _told(encoder, *[MODEL] * 30, encoder, *[MODEL] * 30).leader() == MODEL
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 5))
+def test_a_loop_ends_its_last_step_unless_all_loops_are_short(lengths: list[int], gap: int) -> None:
+    boundaries: list[int] = []
+    ends, now = [], 0
+    for length in lengths:
+        boundaries += range(now, now + 10 * length, 10)
+        now += 10 * length
+        ends.append(now)
+        now += gap
+    spans = step_spans(boundaries, ends)
+    assert [start for start, _ in spans] == boundaries
+    assert spans[-1][1] == ends[-1]
+    repeats = max(lengths) < 3 and max(lengths) < len(lengths)
+    whole = ends[-1] - boundaries[0]
+    assert sum(end - start for start, end in spans) == (whole if repeats else 10 * sum(lengths))
+
+
+def test_the_last_boundary_begins_no_step_if_no_loop_ends() -> None:
+    assert step_spans([10, 20, 30], []) == [(10, 20), (20, 30)]
+    assert step_spans([10, 20, 30], [5, 30]) == [(10, 20), (20, 30)]
+    assert step_spans([10, 20, 30], [20, 35]) == [(10, 20), (20, 30), (30, 35)]
+    assert step_spans([10], []) == step_spans([], [10]) == []

@@ -41,9 +41,10 @@ def test_of_loops_that_are_equally_long_the_last_one_counts() -> None:
     assert steps.start[0] > timeline.host.start[[timeline.text(n) == "unstall.step#5" for n in timeline.host.name]][0]
 
 
-def test_if_loops_repeat_more_often_than_steps_all_steps_count() -> None:
-    steps = find_steps(loops(3, 3, 3, 3).timeline())
-    assert (len(steps), steps.left_out) == (12, None)
+def test_however_often_a_loop_repeats_what_is_between_two_loops_is_no_step() -> None:
+    result = result_of(loops(*[4] * 9))
+    assert (result.steps.count, result.steps.left_out is not None) == (4, True)
+    assert result.steps.mean_ns == pytest.approx(result_of(loops(4)).steps.mean_ns, rel=0.01)
 
 
 def test_steps_in_which_nothing_is_launched_are_told() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,6 +45,19 @@ def test_a_program_of_a_few_steps_leaves_them(tmp_path: Path, kind: str, steps: 
     assert recorded["steps"] >= 1
     assert len(run.of_first("mark")) == recorded["steps"] + recorded["settling"] + 1
     assert recorded_beginnings(tmp_path) == [tmp_path / FIRST_STEPS]
+
+
+def test_the_last_step_is_whole_if_the_loop_ends(tmp_path: Path) -> None:
+    run = Begun(tmp_path)
+    run.steps(4, took_ms=100, kind="loader")
+    run.clock.ns += 100_000_000
+    run.session.loop_ended("loader", 0)
+    run.clock.ns += 900_000_000
+    run.session.end("exit")
+    marks = [event["at"] for event in run.of_first("mark")]
+    assert [after - before for before, after in pairwise(marks)] == [100_000_000] * 4
+    (recorded,) = run.of_first("recorded")
+    assert recorded["steps"] + recorded["settling"] == 4
 
 
 def test_a_program_without_steps_leaves_all_of_it(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -115,6 +116,19 @@ def test_pauses_that_come_again_and_again_are_what_the_program_does(every: int) 
     """So many batches at once, as a DataLoader's workers make them that are too slow for the loop."""
     plain = timed(99, 10, 2, pauses=range(0, 100, every), pause_ms=100)
     assert plain_step([plain], steady(10), 2 * _MS).ns == plain.device_ns
+
+
+@given(speeds, speeds, st.floats(0.2, 50), st.integers(3, 30))
+def test_the_time_between_loops_is_left_out_whatever_it_is_and_however_often_it_comes(
+    host_ms: float, busy_ms: float, times: float, every: int
+) -> None:
+    step = max(host_ms, busy_ms)
+    without = timed(90, host_ms, busy_ms, wait_every=every)
+    plain = timed(90, host_ms, busy_ms, wait_every=every, pauses=range(0, 91, every), pause_ms=times * step)
+    ends = [plain.marks_ns[number] - round(times * step * _MS) for number in range(every, 91, every)]
+    assert without.device_ns is not None
+    found = plain_step([replace(plain, loop_ends_ns=tuple(ends))], steady(step), busy_ms * _MS)
+    assert found.ns == pytest.approx(without.device_ns, rel=0.05)
 
 
 def test_pauses_in_both_stretches_are_counted_together() -> None:

@@ -53,6 +53,41 @@ def test_the_plain_steps_follow_the_recorded_ones(tmp_path: Path) -> None:
     assert run.events("over")[0]["why"] == "done"
 
 
+def test_a_loop_ends_its_last_step(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=3, steps=5)
+    warm_up = 50 + 3 + 1  # as it may be training
+    run.steps(warm_up + 5 + 3, took_ms=100, kind="loader")
+    run.clock.ns += 60_000_000
+    run.session.loop_ended("loader", 1)  # another loop
+    run.session.loop_ended("loader", 0)
+    ended = run.clock.ns
+    run.steps(1, took_ms=900, kind="loader")
+    assert [event["at"] for event in run.events("loop_end")] == [ended]
+    assert [event["steps"] for event in run.events("recorded")] == []
+    run.steps(1, took_ms=100, kind="loader")
+    run.clock.ns += 50_000_000
+    run.session.loop_ended("loader", 0)
+    run.clock.ns += 700_000_000
+    run.session.end("exit")
+    (recorded,) = run.events("recorded")
+    marks = [event["at"] for event in run.events("mark")]
+    assert (recorded["steps"], recorded["settling"], len(marks)) == (4 + 1, 1, 7)
+    assert marks[-1] - marks[-2] == 50_000_000
+
+
+def test_the_time_between_two_loops_is_told_of_plain_steps(tmp_path: Path) -> None:
+    run = Driven(tmp_path, warmup=3, steps=5)
+    run.steps(50 + 3 + 1 + 2, took_ms=100, kind="loader")
+    run.clock.ns += 100_000_000
+    run.session.loop_ended("loader", 0)
+    ended = run.clock.ns
+    run.steps(1, took_ms=40, kind="loader")
+    run.steps(4, took_ms=100, kind="loader")
+    run.session.loop_ended("loader", 0)  # it is in the window by now
+    run.session.end("exit")
+    assert [plain["loop_ends_ns"] for plain in run.events("plain")] == [[ended]]
+
+
 def test_warm_up_begins_again_after_a_step_that_proves_a_graph(tmp_path: Path) -> None:
     run = Driven(tmp_path, warmup=3, steps=5)
     run.steps(2, took_ms=100)

@@ -20,7 +20,7 @@ from unstall.lines.reference import ENTRY, HEADER, HEADER_BYTES, MAGIC
 from unstall.locate.steps import find_steps
 from unstall.recording.settings import Settings
 from unstall.recording.trace.write import write_trace
-from unstall.timeline.columns import CopyDirection, DeviceKind, HostKind, HostMemory, Timeline, WaitKind
+from unstall.timeline.columns import CopyDirection, DeviceKind, HostKind, HostMemory, StepsLeftOut, Timeline, WaitKind
 
 pytest.importorskip("unstall.cupti._cupti", reason="its C extension is not built", exc_type=ImportError)
 
@@ -138,6 +138,18 @@ def test_copies_and_memsets_have_their_bytes_direction_and_memory(made: Folder) 
         "cuMemcpyPeerAsync": (DeviceKind.COPY, 1 << 40, CopyDirection.PEER_TO_PEER, HostMemory.UNKNOWN),
         "cuMemsetD8Async": (DeviceKind.MEMSET, 512, CopyDirection.NONE, HostMemory.UNKNOWN),
     }
+
+
+def test_a_step_ends_with_its_loop(made: Folder) -> None:
+    starts = [_ZERO + at * 100 * _US for at in range(8)]
+    for at in starts:
+        launch = made.call("cuLaunchKernel", at + 5 * _US, at + 6 * _US)
+        made.kernel("relu", at + 7 * _US, at + 9 * _US, launch)
+    made.marks(*starts, kind="loader")
+    made.journal.write("loop_end", at=starts[3] + 30 * _US)
+    _over(made, settling=1)
+    steps = find_steps(_timeline(made))
+    assert (len(steps), steps.left_out) == (3, StepsLeftOut(loops=3, of=6, mean_ns=76_667))
 
 
 def test_steps_are_told_apart_by_marks_without_the_one_that_settles(made: Folder) -> None:

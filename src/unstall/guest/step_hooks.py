@@ -8,6 +8,7 @@ when they replace a call by the replay of a CUDA graph.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
@@ -30,10 +31,13 @@ class StepHooks(Protocol):
         """Removes the hooks from torch."""
 
 
-def install(on_boundary: OnBoundary) -> StepHooks:
+def install(on_boundary: OnBoundary, on_loop_end: OnBoundary = lambda kind, who: None) -> StepHooks:
     """Installs hooks in torch that call `on_boundary` at every step boundary: when an optimizer has stepped, when a
     DataLoader has returned a batch, and (from Python 3.12 on) when a model is called. A step that the program captures
     into a CUDA graph counts at each replay. torch must be imported.
+
+    `on_loop_end` is called when a DataLoader has no more batches, with the arguments of the boundaries that its batches
+    set. If the DataLoader raises an exception, this ends its loop as well.
 
     Returns an object whose `remove` removes the hooks.
     """
@@ -47,13 +51,17 @@ def install(on_boundary: OnBoundary) -> StepHooks:
     if sys.version_info >= (3, 12):
         from unstall.guest.model_calls import ModelCallHooks
 
-        return _Installed(pass_on, lambda: ModelCallHooks(pass_on), captured.remove)
-    return _Installed(pass_on, lambda: None, captured.remove)
+        return _Installed(pass_on, on_loop_end, lambda: ModelCallHooks(pass_on), captured.remove)
+    return _Installed(pass_on, on_loop_end, lambda: None, captured.remove)
 
 
 class _Installed:
     def __init__(
-        self, on_boundary: OnBoundary, watch_modules: Callable[[], StepHooks | None], *removals: Callable[[], None]
+        self,
+        on_boundary: OnBoundary,
+        on_loop_end: OnBoundary,
+        watch_modules: Callable[[], StepHooks | None],
+        *removals: Callable[[], None],
     ) -> None:
         self._watch_modules = watch_modules
         self._modules = watch_modules()
@@ -62,7 +70,7 @@ class _Installed:
                 undo.callback(each)
             undo.callback(self._leave_modules)
             undo.callback(_watch_optimizers(on_boundary))
-            undo.callback(_watch_loaders(on_boundary))
+            undo.callback(_watch_loaders(on_boundary, on_loop_end))
             self._undo = undo.pop_all()
 
     def follow(self, source: StepSource | None) -> None:
@@ -95,10 +103,21 @@ def _watch_optimizers(on_boundary: OnBoundary) -> Callable[[], None]:
     return remove
 
 
-def _watch_loaders(on_boundary: OnBoundary) -> Callable[[], None]:
+def _watch_loaders(on_boundary: OnBoundary, on_loop_end: OnBoundary) -> Callable[[], None]:
+    iterators, this_call = import_module("torch.utils.data.dataloader")._BaseDataLoaderIter, threading.local()
+
     def batched(iterator: Any) -> None:
+        this_call.has_batch = True
         if not steps.is_fetching():
             # An iterator lasts one epoch; its data set stays.
             on_boundary(LOADER, id(getattr(iterator, "_dataset", None)))
 
-    return wrap_after(import_module("torch.utils.data.dataloader")._BaseDataLoaderIter, "__next__", batched)
+    def over(iterator: Any) -> None:
+        has_batch, this_call.has_batch = getattr(this_call, "has_batch", False), False
+        if not (has_batch or steps.is_fetching() or steps.steps_are_ignored()):
+            on_loop_end(LOADER, id(getattr(iterator, "_dataset", None)))
+
+    with ExitStack() as undo:
+        undo.callback(wrap_after(iterators, "__next__", batched))
+        undo.callback(wrap_after(iterators, "__next__", over, always=True))
+        return undo.pop_all().close

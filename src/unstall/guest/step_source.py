@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 EXPLICIT, OPTIMIZER, LOADER, FORWARD = KINDS = ("explicit", "optimizer", "loader", "forward")
@@ -15,6 +18,7 @@ a step."""
 
 _PATIENCE = {OPTIMIZER: 200, LOADER: 50, FORWARD: 200}  # boundaries of others until a source counts as silent
 _WITHOUT_OPTIMIZER = 50
+_SHORT_LOOP = 3  # a loop of fewer steps is more likely a part of what repeats
 
 
 class StepSource(NamedTuple):
@@ -93,3 +97,31 @@ class StepSources:
                 sign = 1 if kind == OPTIMIZER else -1
                 return min(live, key=lambda source: (sign * self._counts[source], source != latest))
         return None
+
+
+def step_spans(boundaries: Sequence[int], loop_ends: Sequence[int]) -> list[tuple[int, int]]:
+    """Returns the steps as (start, end). Each lasts to the next boundary, or to the end of its loop if this comes
+    first. After the last boundary, there is a step only if a loop ends there.
+
+    If all loops have only one or two steps, and there are more loops than that, the loops themselves are what repeats.
+    Then what is between them belongs to the steps.
+
+    Args:
+        boundaries: When steps begin or end, in ns, ascending.
+        loop_ends: When the loops end, in ns, ascending. A loop ends its last step.
+    """
+    spans = list(_spans(boundaries, loop_ends))
+    first_of_loops = [number for number, (one, next_) in enumerate(pairwise(spans), 1) if one[1] < next_[0]]
+    lengths = [stop - first for first, stop in pairwise((0, *first_of_loops, len(spans)))]
+    if not spans or max(lengths) >= min(_SHORT_LOOP, len(lengths)):
+        return spans
+    starts = [start for start, _ in spans]
+    return [*pairwise(starts), spans[-1]]
+
+
+def _spans(boundaries: Sequence[int], loop_ends: Sequence[int]) -> Iterator[tuple[int, int]]:
+    for number, start in enumerate(boundaries):
+        place = bisect.bisect_right(loop_ends, start)
+        ends = (*boundaries[number + 1 : number + 2], *loop_ends[place : place + 1])
+        if ends:
+            yield start, min(ends)

@@ -1,5 +1,5 @@
-"""Chooses the steps of one loop, if a program has several loops over the items of `unstall.stream_map` or
-`unstall.prefetch`.
+"""Chooses the steps of one loop, if a program has several loops over the items of `unstall.stream_map`,
+`unstall.prefetch` or a DataLoader.
 
 Each step of a recording begins where the step before it ends, except after a loop: the last step of a loop ends with
 the loop, so that what the program does until the next loop is no part of a step.
@@ -18,9 +18,7 @@ _APART_NS = 1_000  # a trace's times may be rounded
 
 def of_longest_loop(timeline: Timeline, name: str, start: I64, end: I64) -> Steps:
     """Returns the steps of the longest loop. If several loops are equally long, returns those of the last of them.
-
-    If there are more loops than the longest has steps, the loops themselves are what repeats, so that what is between
-    them belongs to the steps. Then, and if there is only one loop, returns all steps.
+    If each annotation stands apart from the next, they are no loops, and all steps are returned.
 
     Args:
         timeline: A recorded run.
@@ -31,7 +29,7 @@ def of_longest_loop(timeline: Timeline, name: str, start: I64, end: I64) -> Step
     borders = np.concatenate(([0], np.flatnonzero(start[1:] - end[:-1] > _APART_NS) + 1, [len(start)]))
     lengths = np.diff(borders)
     longest = len(lengths) - 1 - int(np.argmax(lengths[::-1]))
-    if len(lengths) == 1 or len(lengths) > lengths[longest]:
+    if len(lengths) in (1, len(start)):
         return steps_of(timeline, "annotation", name, start, end)
     chosen = np.zeros(len(start), dtype=np.bool_)
     chosen[borders[longest] : borders[longest + 1]] = True

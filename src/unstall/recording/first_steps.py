@@ -73,6 +73,7 @@ class FirstSteps:
         self._window: RecordedWindow | None = None
         self._tried = False
         self._marks: list[tuple[StepSource, int, int]] = []  # (source, time, thread)
+        self._loop_ends: list[tuple[StepSource, int]] = []  # (source, time)
         self._sources = StepSources()
         self._begun_ns = 0
         self._warmup = _warmup_of(settings)
@@ -140,6 +141,11 @@ class FirstSteps:
             self.end(asked_to_end or "done")
         return True
 
+    def loop_ended(self, source: StepSource, at_ns: int) -> None:
+        """Notes that a loop over the items of `source` has ended, and its last step with it."""
+        if self._window is not None:
+            self._loop_ends.append((source, at_ns))
+
     def end(self, why: str, wait: Callable[[], None] | None = None) -> None:
         """Stops the recording, if it has begun.
 
@@ -186,9 +192,13 @@ class FirstSteps:
             return
         times = [at_ns for source, at_ns, _ in self._marks if source == leader]
         threads = Counter(thread for source, _, thread in self._marks if source == leader)
+        loop_ends = [at_ns for source, at_ns in self._loop_ends if source == leader]
+        times += [at_ns for at_ns in loop_ends[-1:] if at_ns > times[-1]]
         boundaries, settling = steps_among(leader.kind, times, self._begun_ns, ended_ns, self._warmup)
         for number, at_ns in enumerate(boundaries):
             self._journal.write("mark", at=at_ns, kind=leader.kind, step=number, thread=threads.most_common(1)[0][0])
+        for at_ns in loop_ends:
+            self._journal.write("loop_end", at=at_ns)
         self._journal.write("recorded", by=leader.kind, steps=len(boundaries) - 1 - settling, settling=settling)
 
     def _leader_without_optimizer(self) -> StepSource | None:

@@ -11,7 +11,7 @@ Without plain steps and with the recorder `torch`, the step time would be wrong 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from unstall.guest import device
 from unstall.recording.journal import Journal
@@ -39,6 +39,7 @@ class Plain:
         host_ns: Mean time per step, by the host's clock.
         device_ns: Mean time per step, by the device's clock. None without CUDA.
         marks_ns: Times of the step boundaries, by the host's clock.
+        loop_ends_ns: Times at which loops ended, and their last steps with them, by the host's clock.
     """
 
     which: str
@@ -46,6 +47,7 @@ class Plain:
     host_ns: float
     device_ns: float | None
     marks_ns: tuple[int, ...]
+    loop_ends_ns: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class _Timed:
     first: device.TimingEvent | None
     last: device.TimingEvent | None = None
     steps: int = 0  # until `last`
+    loop_ends_ns: list[int] = field(default_factory=list)
 
 
 class Stretch:
@@ -105,6 +108,11 @@ class Stretch:
         self.finished = enough
         return enough
 
+    def loop_ended(self, at_ns: int) -> None:
+        """Notes that a loop has ended at `at_ns`, and the current step with it."""
+        if not self.finished:
+            self._timed.loop_ends_ns.append(at_ns)
+
     def cut(self) -> None:
         """Ends the timing early. Keeps the steps up to the last boundary at which the device's clock was read."""
         if not self.finished:
@@ -121,7 +129,9 @@ class Stretch:
         marks_ns, device_ns = timed.marks_ns[: timed.steps + 1], None
         if timed.first is not None and timed.last is not None:
             device_ns = timed.first.elapsed_time(timed.last) * 1e6 / timed.steps
-        return Plain(self._which, timed.steps, (marks_ns[-1] - marks_ns[0]) / timed.steps, device_ns, tuple(marks_ns))
+        host_ns = (marks_ns[-1] - marks_ns[0]) / timed.steps
+        loop_ends_ns = tuple(at_ns for at_ns in timed.loop_ends_ns if at_ns < marks_ns[-1])
+        return Plain(self._which, timed.steps, host_ns, device_ns, tuple(marks_ns), loop_ends_ns)
 
     def read_within(self, wait_s: float) -> Plain | None:
         """Returns the measured times of the steps, as soon as the device has finished the last
@@ -186,6 +196,11 @@ class PlainSteps:
         least `least_steps` steps, and they last long enough.
         """
         return self._stretch is not None and self._stretch.add(at_ns, least_steps)
+
+    def loop_ended(self, at_ns: int) -> None:
+        """Notes that a loop has ended at `at_ns`, and the step that is being timed with it."""
+        if self._stretch is not None:
+            self._stretch.loop_ended(at_ns)
 
     def cut(self) -> None:
         """Ends the timing early, because the program ends. The times are kept if enough steps were timed."""

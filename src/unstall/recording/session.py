@@ -12,6 +12,7 @@ those of `RecordedWindow`. `at` is the time of an entry in ns of perf_counter:
                   while unknown
     mark          kind, step: boundary number `step` of the recorded window. Step i is between boundaries i and i + 1;
                   the first step in the window is for warm-up. thread: the system's id of the thread
+    loop_end      a loop has ended, and with it the step that began at the last boundary before
     recorded      by, steps: whole steps recorded, without those for warm-up; settling: number of warm-up steps
     plain         which: before or after; steps; host_ns, device_ns: per step; marks_ns: host times of the boundaries
     waiting       why: the reason why the recording does not begin yet
@@ -89,7 +90,9 @@ class Session:
         self._begun_ns = now()
         self._turn = Turn(self._may_stop_here)
         self._steps = CountedSteps()
-        self._watching = Watching(self.step_boundary, self._give_way, self._cuda_begins, failed=self._fail)
+        self._watching = Watching(
+            self.step_boundary, self._give_way, self._cuda_begins, on_loop_end=self.loop_ended, failed=self._fail
+        )
         self._by_time = ByTime(
             settings.after_s,
             settings.for_s,
@@ -104,6 +107,7 @@ class Session:
         self._window: RecordedWindow | None = None
         self._window_ns = 0
         self._boundary = 0
+        self._loop_end_ns: int | None = None  # after the last boundary of the window
         self._said: set[str] = set()
         self._stopping = Stopping(settings)
         self.seen = False
@@ -144,7 +148,17 @@ class Session:
             self._stopping.end_here()
 
     def loop_ended(self, kind: str, who: int) -> None:
-        """Does nothing: in a recording on a real GPU, each step lasts to the next one."""
+        """Notes that a loop has ended, and its last step with it. The arguments are those of
+        `step_boundary`. Never raises.
+        """
+        if self.phase is Phase.OVER:
+            return
+        with self._turn.if_free() as free:
+            if free:
+                try:
+                    self._end_loop(StepSource(kind, who), self._now())
+                except Exception as error:
+                    self._fail(error)
 
     def end(self, why: str) -> None:
         """Ends the recording, whatever its phase, and keeps what was recorded. `why` is the reason,
@@ -340,6 +354,7 @@ class Session:
                 self._window.warmed_up()
                 at_ns = self._window_ns = self._now()  # starting may take longer than all of --for
             self._write_boundary(at_ns, source.kind)
+            self._loop_end_ns = None
             for_s = self._settings.for_s
             enough = self._boundary > self._settings.steps if for_s is None else at_ns - self._window_ns >= for_s * 1e9
         else:
@@ -361,6 +376,17 @@ class Session:
             self._conclude("done")
         elif self._settings.stop and self._plain.finished:  # the program ends here
             self._conclude("done", wait_s=_LAST_READ_S)
+
+    def _end_loop(self, source: StepSource, at_ns: int) -> None:
+        if self.phase is Phase.WARMUP and self._first_steps is not None:
+            self._first_steps.loop_ended(source, at_ns)
+        if source != self._chosen:
+            return
+        if self.phase is Phase.RECORDING:
+            self._journal.write("loop_end", at=at_ns)
+            self._loop_end_ns = at_ns
+        else:
+            self._plain.loop_ended(at_ns)
 
     def _may_begin(self) -> bool:
         if self._watching.own_profiler_is_on:
@@ -397,6 +423,9 @@ class Session:
         with self._turn.writing():
             window.stop(wait if why != "done" or self._chosen is not None else lambda: None)
         by = self._chosen.kind if self._chosen is not None else BY_TIME
+        if self._loop_end_ns is not None:  # the last step is whole
+            self._boundary += 1
+            self._write_boundary(self._loop_end_ns, by)
         warmup = min(self._boundary, 1)
         self._journal.write("recorded", by=by, steps=self._boundary - warmup, settling=warmup, why=why)
         self._plain.keep()

@@ -26,6 +26,7 @@ class Watching:
         profiler_begins: Callable[[], None],
         cuda_begins: Callable[[], None] = lambda: None,
         *,
+        on_loop_end: OnBoundary,
         failed: Callable[[Exception], None],
     ) -> None:
         """Prepares to watch the program.
@@ -34,9 +35,11 @@ class Watching:
             on_boundary: Is called at each step boundary.
             profiler_begins: Is called when the program starts a torch.profiler.
             cuda_begins: Is called when CUDA has been initialised.
+            on_loop_end: Is called when a loop over a DataLoader ends.
             failed: Is called with the error if torch cannot be watched.
         """
         self._on_boundary = on_boundary
+        self._on_loop_end = on_loop_end
         self._cuda_begins = cuda_begins
         self._failed = failed
         self._hooks: step_hooks.StepHooks | None = None
@@ -71,7 +74,7 @@ class Watching:
 
     def _watch(self) -> None:
         try:
-            self._hooks = step_hooks.install(self._on_boundary)
+            self._hooks = step_hooks.install(self._on_boundary, self._on_loop_end)
             self._own_profiler.watch()
             self._forget_cuda = device.when_initialised(self._cuda_begins)
         except Exception as error:

@@ -40,8 +40,11 @@ class Whole:
         self._now = now
         self._window: RecordedWindow | None = None
         # A block of which no boundary can be watched is still recorded.
-        self._watching = Watching(self.step_boundary, lambda: self.end("profiler"), failed=lambda _: None)
+        self._watching = Watching(
+            self.step_boundary, lambda: self.end("profiler"), on_loop_end=self.loop_ended, failed=lambda _: None
+        )
         self._marks: list[tuple[StepSource, int, int]] = []  # (source, time, thread)
+        self._loop_ends: list[tuple[StepSource, int]] = []  # (source, time)
         self._begun_ns = 0
         self._over = False
 
@@ -77,7 +80,11 @@ class Whole:
             self._marks.append((StepSource(kind, who), self._now(), threading.get_native_id()))
 
     def loop_ended(self, kind: str, who: int) -> None:
-        """Does nothing: in a recording on a real GPU, each step lasts to the next one."""
+        """Notes that a loop has ended, and its last step with it. The arguments are those of
+        `step_boundary`. Never raises.
+        """
+        if not self._over and len(self._loop_ends) < _MOST_MARKS:
+            self._loop_ends.append((StepSource(kind, who), self._now()))
 
     def end(self, why: str) -> None:
         """Stops recording. `why` is the reason, for the journal (the recording's file of events). Never raises."""
@@ -118,6 +125,9 @@ class Whole:
             boundaries.pop()  # there may be more than `steps` boundaries: when the last step ended is unknown
         for number, at_ns in enumerate(boundaries):
             self._journal.write("mark", at=at_ns, kind=leader.kind, step=number, thread=thread)
+        for source, at_ns in self._loop_ends:
+            if source == leader:
+                self._journal.write("loop_end", at=at_ns)
         self._journal.write("recorded", by=leader.kind, steps=len(boundaries) - 1, settling=0)
 
     def _fail(self, error: Exception) -> None:

@@ -240,7 +240,9 @@ class Machine:
         with self._turn:
             if self._watches and not self._sees_steps:
                 self._sees_steps = True
-                self._watched.callback(self._stop_seeing_steps, step_hooks.install(self._note_boundary))
+                self._watched.callback(
+                    self._stop_seeing_steps, step_hooks.install(self._note_boundary, self.loop_ended)
+                )
 
     def _note_boundary(self, kind: str, who: int) -> None:
         if self.simulator is None:

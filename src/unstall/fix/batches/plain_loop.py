@@ -9,7 +9,7 @@ import torch
 from unstall.fix.batches.prefetch_stats import PrefetchCounters
 from unstall.fix.tensors.accelerator import is_there
 from unstall.fix.tensors.nesting import map_tensors
-from unstall.guest.steps import HandedOn, item_handed_on
+from unstall.guest.steps import HandedOn, item_handed_on, loop_ended
 
 
 class PlainLoop:
@@ -26,7 +26,11 @@ class PlainLoop:
         return self
 
     def __next__(self) -> object:
-        value = next(self._batches)
+        try:
+            value = next(self._batches)
+        except StopIteration:
+            loop_ended(self._loader)
+            raise
         self._counters.batches += 1
         if self._here:
             value = map_tensors(value, lambda tensor: tensor.to(self._device))

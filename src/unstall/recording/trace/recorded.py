@@ -19,6 +19,7 @@ from unstall.cupti.decode import Activity, read_activity
 from unstall.cupti.layouts import Kind
 from unstall.errors import TraceError
 from unstall.frameworks import PREFETCH_WAIT
+from unstall.guest.step_source import step_spans
 from unstall.line_digests import UNKNOWN, LineDigests
 from unstall.lines.places import LinePlaces, read_places
 from unstall.recording import journal
@@ -139,7 +140,8 @@ def _plain_step(story: _Story, on_device: DeviceWork) -> PlainStep | None:
     if not measured:
         return None
     # Uses everything that was recorded, not only between the boundaries: the device may lag many steps behind the host.
-    steps, recorded_ns = len(story.all("mark")) - 1, np.diff(np.array(story.boundaries, np.int64)).astype(np.int64)
+    steps = len(story.all("mark")) - 1
+    recorded_ns = np.array([end - start for start, end in story.steps], np.int64)
     return plain_step(measured, recorded_ns, on_device.own_time_ns / max(steps, 1))
 
 
@@ -197,14 +199,14 @@ def _moments(story: _Story, activity: Activity) -> tuple[I64, I64]:
     """Returns `(threads, times)`, two columns: a time in ns at which a step, or a call of a watched
     function, began or ended, and its thread.
     """
-    spans, boundaries = activity.spans, np.array(story.boundaries, np.int64)
+    spans, boundaries = activity.spans, np.unique(np.array(story.steps, np.int64))
     threads = np.concatenate([spans["thread"], spans["thread"], np.full(len(boundaries), story.driver)])
     times = np.concatenate([spans["start"].astype(np.int64), spans["end"].astype(np.int64), boundaries])
     return threads.astype(np.int64), times
 
 
 def _steps(story: _Story, text: Text) -> Iterator[str]:
-    for number, (start, end) in enumerate(itertools.pairwise(story.boundaries)):
+    for number, (start, end) in enumerate(story.steps):
         yield text.span("user_annotation", _STEP.format(number), story.process, story.driver, start, end, "")
 
 
@@ -307,11 +309,11 @@ class _Story:
         return int(self._last("window").get("at", 0))
 
     @property
-    def boundaries(self) -> list[int]:
-        """The times of the step boundaries in ns, without those of warm-up steps."""
-        marks = [event["at"] for event in self.events if event["event"] == "mark"]
-        recorded = self._last("recorded")
-        return marks[recorded.get("settling", 0 if len(marks) < 3 else _WARMUP) :]
+    def steps(self) -> list[tuple[int, int]]:
+        """When each step began and ended, in ns, without warm-up steps."""
+        marks, loop_ends = ([event["at"] for event in self.all(name)] for name in ("mark", "loop_end"))
+        warmup = self._last("recorded").get("settling", 0 if len(marks) < 3 else _WARMUP)
+        return step_spans(marks[warmup:], loop_ends)
 
     def metadata(self, plain: PlainStep | None) -> dict[str, object]:
         """Returns the value of the field "unstall" of the trace. `plain` is the step time without
@@ -364,7 +366,7 @@ class _Story:
 
 
 def _of_plain(plain: PlainStep) -> dict[str, object]:
-    stretches = {each.which: _without(asdict(each), "which", "marks_ns") for each in plain.stretches}
+    stretches = {each.which: _without(asdict(each), "which", "marks_ns", "loop_ends_ns") for each in plain.stretches}
     return {"plain_step_ns": round(plain.ns), "plain": stretches}
 
 

@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 from msgspec.structs import replace
 
-from unstall.guest.step_source import EXPLICIT, OPTIMIZER, StepSource, StepSources
+from unstall.guest.step_source import EXPLICIT, OPTIMIZER, StepSource, StepSources, step_spans
 from unstall.locate.proving import proving_times
 from unstall.locate.step_loops import calls_from_loops
 from unstall.locate.step_spans import LEAST_PERIODS
@@ -86,18 +85,6 @@ def with_found_steps(
     return with_steps(timeline, times, cast("StepMarks", leader.kind), ends)
 
 
-def _spans(borders: Sequence[int], ends: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yields the steps as (start, end), in ns: each lasts to the next of `borders` and `ends`. Both are ascending.
-
-    After the last of `borders`, there is a step only if an end comes after it.
-    """
-    for number, start in enumerate(borders):
-        place = bisect.bisect_left(ends, start)
-        end = min((*borders[number + 1 : number + 2], *ends[place : place + 1]), default=None)
-        if end is not None:
-            yield start, end
-
-
 def _with_steps_of_loops(timeline: Timeline) -> Timeline:
     times = calls_from_loops(timeline).tolist()
     if len(times) < LEAST_PERIODS or find_steps(timeline).found_by in ("annotation", "optimizer"):
@@ -122,7 +109,7 @@ def with_steps(
     host = timeline.host
     whole = len(boundaries) == 1 or (by == EXPLICIT and begins_with_a_step(timeline, np.array(boundaries, np.int64)))
     borders = [0, *boundaries] if whole else list(boundaries)
-    spans = list(_spans(borders, ends))
+    spans = step_spans(borders, ends)
     if not spans or not len(host):
         return timeline
     calls = host.thread[host.kind < HostKind.CALL]
