@@ -423,6 +423,20 @@ def test_when_cuda_comes_and_marks_do_not_a_time_is_recorded(run: Callable[..., 
     assert driven.session.phase is Phase.OVER
 
 
+def test_a_recording_warms_up_again_after_the_program_captures_a_graph(
+    run: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", lambda graph: None)
+    driven = run(warmup=3, steps=5)
+    driven.steps(3 + 4, took_ms=100)
+    torch.cuda.CUDAGraph.capture_begin(None)
+    driven.steps(1 + 2, took_ms=100)
+    phases = [event["phase"] for event in driven.events("phase")]
+    driven.steps(1, took_ms=100)
+    assert phases == ["warmup", "plain_before"]
+    assert [event["phase"] for event in driven.events("phase")] == [*phases, "plain_before"]
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_plain_steps_are_timed_by_the_device(run: Callable[..., Driven]) -> None:
     driven = run(warmup=3, steps=5)

@@ -23,6 +23,7 @@ or "forward". Its second argument is the `id` of the optimizer, data set or modu
 
 class CapturedSteps:
     """Keeps the step boundaries that are set while a graph is captured, and sets them after each replay of the graph.
+    A recording that has not begun by then waits for steps after the capture, as it does after a check of `graphed`.
 
     Args:
         on_boundary: Called for each boundary of a replay, with the kind of what set it, and its `id`.
@@ -35,6 +36,8 @@ class CapturedSteps:
 
         def begun(*_: object, **__: object) -> None:
             noted.steps = ()
+            with steps.proving():  # what comes before is a warm-up of what the graph replaces
+                pass
 
         def ended(graph: Any) -> None:
             of_graph[graph] = getattr(noted, "steps", ())

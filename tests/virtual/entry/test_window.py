@@ -97,25 +97,51 @@ def test_what_comes_before_the_first_mark_is_a_step_if_it_launched_as_much(befor
     assert len(find_steps(with_steps(trace.timeline(), marks))) == steps
 
 
-@pytest.mark.parametrize("checks", [True, False])
-def test_annotated_steps_of_an_optimizer_count_unless_graphed_checks_in_them(checks: bool) -> None:
-    """Three steps in which the optimizer steps thrice each, and six by a graph, which no annotation shows."""
+def test_steps_of_an_optimizer_in_checks_of_graphed_are_not_the_programs() -> None:
+    """Six steps by graphs, which no annotation shows. Before the second, graphed steps the optimizer nine times."""
     trace, times = TraceBuilder(), []
-    for _ in range(3):
-        for _ in range(3):
-            method = "GraphServer._observe" if checks else "trained"
-            file = "unstall/fix/graphs/serving.py" if checks else "train.py"
-            with trace.frame("train.py", 12, "train"), trace.frame(file, 250, method), trace.op("aten::mm"):
-                trace.launch("gemm", 100)
-            with trace.optimizer(), trace.frame("train.py", 12, "train"):
-                trace.launch("sgd", 10)
-    for _ in range(6):
+    for step in range(6):
+        for _ in range(9 if step == 1 else 0):
+            with trace.frame("unstall/fix/graphs/serving.py", 250, "GraphServer._observe"):
+                with trace.op("aten::mm"):
+                    trace.launch("gemm", 100)
+                with trace.optimizer():
+                    trace.launch("sgd", 10)
         with trace.frame("train.py", 12, "train"):
             trace.graph([100, 10])
             trace.sync()
         times.append(trace.now)
     timeline = with_found_steps(trace.timeline(), [(StepSource("optimizer", 1), at_ns) for at_ns in times])
-    assert (timeline.meta.step_marks, len(find_steps(timeline))) == (("optimizer", 5) if checks else (None, 9))
+    assert timeline.meta.step_marks == "optimizer"
+    steps = find_steps(timeline)
+    assert len(steps) == 4
+    assert steps.left_out is not None
+    assert (steps.left_out.proving, steps.left_out.of) == (1, 5)
+
+
+@pytest.mark.parametrize(("eager", "replayed", "after"), [(3, 8, 0), (30, 8, 0), (30, 8, 4), (30, 0, 8)])
+def test_steps_that_a_program_replays_count_however_many_came_before_the_capture(
+    eager: int, replayed: int, after: int
+) -> None:
+    trace, times = TraceBuilder(), []
+
+    def train() -> None:
+        trace.launch("gemm", 100)
+        with trace.optimizer():
+            trace.launch("sgd", 10)
+
+    for _ in range(eager):
+        train()
+    for _ in range(replayed):
+        trace.graph([100, 10])
+        times.append(trace.now)
+    for _ in range(after):
+        train()
+        times.append(trace.now)
+    timeline = with_found_steps(trace.timeline(), [(StepSource("optimizer", 1), at_ns) for at_ns in times])
+    seen = replayed > 0
+    assert timeline.meta.step_marks == ("optimizer" if seen else None)
+    assert len(find_steps(timeline)) == (replayed + after - 1 if seen else eager + after)
 
 
 def test_a_lone_mark_ends_a_step_that_began_with_the_run(run: Timeline) -> None:

@@ -55,7 +55,7 @@ def with_found_steps(
     - Best are calls of `unstall.step()`. They are always used.
     - Next are steps of an optimizer. They are in `boundaries` only from the first capture of a CUDA
       graph on, since replays add no annotation for them. If the timeline has as many annotated
-      ones outside of the checks of `unstall.graphed`, those are used.
+      ones from then on, outside of the checks of `unstall.graphed`, its own are used.
     - Last are items of a loop, and calls of a model. As one step may have several items, they are
       used only if the timeline has neither annotated steps nor steps of an optimizer.
 
@@ -77,8 +77,8 @@ def with_found_steps(
     found_by = found.found_by
     # In its checks, `unstall.graphed` steps the optimizer too, mostly several times in a step of the program.
     checks = proving_times(timeline).covered(found.start, found.end) > 0
-    if found_by == "optimizer" and np.count_nonzero(~checks) >= len(times):
-        return timeline  # a graph that the program captured has no step, or few
+    if found_by == "optimizer" and np.count_nonzero(~checks & (found.end > times[0])) >= len(times) - 1:
+        return timeline  # a graph that the program captured has no step
     if len(times) < 2 or found_by == "annotation" or (found_by == "optimizer" and leader.kind != OPTIMIZER):
         return timeline
     ends = [at_ns for source, at_ns in loop_ends if source == leader]
