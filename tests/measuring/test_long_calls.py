@@ -162,14 +162,14 @@ def test_on_the_virtual_gpu_how_many_samples_there_are_goes_by_whether_there_is_
     assert said["enough"]["n"] == {"device": 10, "host": 10, "wall": 10, "throughput": 2}
     assert said["little"]["n"] == {"device": 2, "host": 2, "wall": 2, "throughput": 2}
     assert said["none"]["n"] == {"device": 2, "host": 2, "wall": 2, "throughput": None}
-    assert said["little"]["calls"] <= 16
+    assert said["little"]["calls"] <= 20
     assert said["little"]["converged"]
 
 
 @pytest.mark.slow
 def test_on_the_virtual_gpu_few_samples_tell_what_many_do() -> None:
     many, few = (facts("long_calls")[name]["ns"] for name in ("enough", "little"))
-    assert few == {**many, "throughput": pytest.approx(many["throughput"], rel=0.03)}
+    assert few == {**many, "throughput": pytest.approx(many["throughput"], rel=0.002)}
 
 
 @pytest.mark.slow

@@ -42,16 +42,17 @@ def shares_of_few(batch: CallBatch, count: int) -> list[float]:
     """Measures how much time one more call adds to a batch of a few calls. Makes as few calls as
     possible.
 
-    Measures batches of 1, 2, 3, ... calls. Returns `count` results: how much longer each batch
-    takes than the batch that has one call less.
+    Measures batches of 2, 3, 4, ... calls. Returns `count` results: how much longer each batch
+    takes than the batch that has one call less. A batch of one call is too short for this: each
+    later call, as those of a long batch, frees the result of the call before it.
     """
     batch(_FEW)
-    took = [batch(calls) for calls in range(1, count + 2)]
+    took = [batch(calls) for calls in range(_FEW, _FEW + count + 1)]
     return [max(longer - shorter, 0.0) for shorter, longer in pairwise(took)]
 
 
 def share_of_few(batch: CallBatch) -> float:
-    """Returns how much longer a batch of two calls takes than a batch of one call."""
+    """Returns how much longer a batch of three calls takes than a batch of two calls."""
     return shares_of_few(batch, 1)[0]
 
 
