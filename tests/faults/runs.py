@@ -15,7 +15,7 @@ RECORDED = {"virtual": "run.timeline", "plain": "profile.json"}
 """The file in the recording's folder that has what was recorded."""
 PROGRAMS = {
     "virtual": (
-        ["--gpu", "t4"],
+        ["--gpu", "t4", "--warmup", "0"],
         """\
 import torch
 x = torch.zeros(8, device="cuda")

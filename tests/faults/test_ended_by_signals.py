@@ -47,7 +47,7 @@ class _Run:
         self.temporary.mkdir(exist_ok=True)
         (folder / "train.py").write_text(program)
         self.environment = {**os.environ, "TMPDIR": str(self.temporary)}
-        command = [sys.executable, "-m", "unstall", "run", "--gpu", "h200", "train.py"]
+        command = [sys.executable, "-m", "unstall", "run", "--gpu", "h200", "--warmup", "0", "train.py"]
         self.process = subprocess.Popen(
             command,
             cwd=folder,
