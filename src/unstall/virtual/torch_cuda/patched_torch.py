@@ -117,16 +117,12 @@ def log_host_reads(module: ModuleType, shim: StorageShim) -> None:
     `Tensor.tolist` reads the values of the tensor. `Tensor.numpy` writes no record: it only shares
     the tensor's memory. `module` is torch.
     """
-    tolist = module.Tensor.tolist
 
-    @functools.wraps(tolist)
-    def logged(self: torch.Tensor) -> list[Any]:
-        if isinstance(self, module.Tensor) and self.device.type == "cpu":
-            shim.host_reads(self, "Tensor.tolist")
-        values: list[Any] = tolist(self)
-        return values
+    def read(tensor: torch.Tensor) -> None:
+        if tensor.device.type == "cpu":
+            shim.host_reads(tensor, "Tensor.tolist")
 
-    module.Tensor.tolist = logged
+    wrap_after(module.Tensor, "tolist", read)
 
 
 def follow_threads(module: ModuleType, shim: StorageShim) -> None:
