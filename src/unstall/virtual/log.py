@@ -166,6 +166,11 @@ class LogSource(Protocol):
         computed, in order of the first read.
         """
 
+    def assumed_finds(self) -> Sequence[int]:
+        """Returns the numbers of the stacks at which the program searched values that were not
+        computed, in order of the first search. Half of the elements are assumed to be found.
+        """
+
     def this_thread(self) -> int:
         """Returns the number that the log gives to the calling thread."""
 

@@ -39,3 +39,59 @@ def test_the_report_names_the_lines_that_read_values_which_were_not_computed(rea
             "--numerics real computes all values"
         )
     assert note == expected
+
+
+_SEARCHES = """\
+import json
+import unstall
+with unstall.virtual_gpu("h200", numerics="skip") as gpu:
+    import torch
+    x, few = torch.randn(1024, 1024, device="cuda"), torch.arange(10, device="cuda")
+    mask = x > 0
+    found = [mask.nonzero(), torch.argwhere(mask), *torch.where(mask), x[mask], torch.masked_select(x, mask)]
+    x[mask] = x[mask] * 2
+    known = (few > 3).nonzero(), few[few > 3]
+    print(json.dumps([[list(each.shape) for each in found], [each.flatten().tolist() for each in known]]))
+    rest, searches = x.flatten(), 0
+    while rest.numel():
+        rest, searches = rest[rest > 0], searches + 1
+    print(json.dumps(searches))
+    x[0].tolist()
+timeline = gpu.timeline()
+kernels = [timeline.text(name) for name in timeline.device.name]
+print(json.dumps([timeline.meta.notes, sum("index" in name for name in kernels)]))
+"""
+
+
+def test_of_values_that_were_not_computed_half_are_found_and_the_report_says_where(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_SEARCHES)
+    done = subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    (found, known), searches, (notes, gathers) = map(json.loads, done.stdout.splitlines())
+    half = 1024 * 1024 // 2
+    assert found == [[half, 2], [half, 2], [half], [half], [half], [half]]
+    assert known == [[*range(4, 10)], [*range(4, 10)]]
+    assert searches == 21  # half of the rest each time, until nothing is left
+    assert gathers >= 3
+    (note,) = (note for note in notes if note.startswith("half of the elements are assumed to be found"))
+    assert "at train.py:7, train.py:8 and train.py:13." in note
+    warnings = [line for line in done.stderr.splitlines() if "UserWarning" in line]
+    assert [line.split(": UserWarning: ")[0].rsplit("/")[-1] for line in warnings] == [
+        *("train.py:7", "train.py:8", "train.py:13", "train.py:15")
+    ]
+    assert "Triggered internally" not in done.stderr
+
+
+_SEARCHES_ON = """\
+import unstall
+with unstall.virtual_gpu("h200", numerics="skip"):
+    import torch
+    left = torch.randn(1024, 1024, device="cuda") > 0
+    while left.nonzero().numel():
+        left[0] = False
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_searches_until_nothing_is_left_ends(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_SEARCHES_ON)
+    subprocess.run([sys.executable, "-W", "ignore", "train.py"], check=True, cwd=tmp_path, timeout=300)

@@ -132,6 +132,9 @@ class Log:
     def unknown_reads(self) -> Sequence[int]:
         return ()
 
+    def assumed_finds(self) -> Sequence[int]:
+        return ()
+
     def this_thread(self) -> int:
         return self.thread
 

@@ -268,6 +268,7 @@ class OperatorCall {
     std::vector<Tensor> written = all_written();
     if (meta()) {
       back_from_meta();
+      if (about_.reads && about_.substitute) warn_assumed();
     } else {
       run_values(); // of meaningless bytes
       if (about_.reads) warn_unknown();

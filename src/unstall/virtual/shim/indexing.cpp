@@ -1,9 +1,15 @@
 // Operators that CUDA makes of others, which the log must show: nonzero(), which waits, turns masks into indices.
 #include "kernels.h"
+#include "substitutes.h"
+#include "tensors.h"
 
 #include <ATen/core/List.h>
 #include <ATen/native/IndexingUtils.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/fill.h>
+#include <ATen/ops/masked_select.h>
+#include <ATen/ops/nonzero.h>
 
 namespace unstall {
 namespace {
@@ -87,7 +93,24 @@ void index_put(const OperatorHandle& op, Stack* stack) {
   indexed<ARGUMENTS>(op, stack);
 }
 
+// Of shapes alone, nobody knows how many elements there are.
+Tensor nonzero(const Tensor& self) {
+  if (!self.is_meta()) return at::nonzero(self);
+  return at::empty({self.dim(), assumed_found(self.numel())}, self.options().dtype(at::kLong)).t();
+}
+
+Tensor masked_select(const Tensor& self, const Tensor& mask) {
+  if (!self.is_meta()) return at::masked_select(self, mask);
+  auto sizes = at::infer_size(self.sizes(), mask.sizes());
+  return at::empty({assumed_found(c10::multiply_integers(sizes))}, self.options());
+}
+
 } // namespace
+
+SUBSTITUTES(list) {
+  list.add("nonzero", &nonzero);
+  list.add("masked_select", &masked_select);
+}
 
 VIRTUAL_KERNELS(kernels) {
   kernels.impl("zero_", TORCH_FN(zero_));

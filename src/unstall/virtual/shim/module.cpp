@@ -108,6 +108,7 @@ PYBIND11_MODULE(_shim, m) {
   m.def("faults", [](size_t first) { return py::reinterpret_steal<py::object>(faults_from(first)); });
   m.def("stacks", [](uint32_t first) { return py::reinterpret_steal<py::object>(stacks_from(first)); });
   m.def("unknown_reads", unknown_reads);
+  m.def("assumed_finds", assumed_finds);
   m.def("now_ns", now_ns);
   m.def("moment", [] {
     Moment here = moment_here();

@@ -13,6 +13,8 @@
 
 #include <algorithm>
 #include <mutex>
+#include <typeinfo>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace unstall {
@@ -166,36 +168,77 @@ bool covers_storage(const Tensor& tensor) {
 
 namespace {
 
-struct Reads {
-  Lock lock;
-  std::unordered_set<int32_t> known;
-  std::vector<int32_t> stacks;
+// Places in the program, by the numbers of their stacks, in order of their first use.
+class Places {
+ public:
+  // Returns whether the current place is a new one.
+  bool add_here() {
+    int32_t here = stack_here();
+    std::lock_guard guard(lock_);
+    if (!known_.insert(here).second) return false;
+    stacks_.push_back(here);
+    return true;
+  }
+
+  std::vector<int32_t> stacks() {
+    std::lock_guard guard(lock_);
+    return stacks_;
+  }
+
+ private:
+  Lock lock_;
+  std::unordered_set<int32_t> known_;
+  std::vector<int32_t> stacks_;
 };
 
-Reads& reads_of_unknown() {
-  static auto* reads = new Reads;
-  return *reads;
+Places& reads_of_unknown() {
+  static auto* places = new Places;
+  return *places;
+}
+
+Places& searches_of_unknown() {
+  static auto* places = new Places;
+  return *places;
+}
+
+// torch adds to a warning where in C++ it is from, unless that is unknown. Its handler outside of Python needs a place.
+void warn(const char* message) {
+  bool in_python = typeid(*c10::WarningUtils::get_warning_handler()) != typeid(c10::WarningHandler);
+  c10::SourceLocation here{"", in_python ? nullptr : "unstall", 0};
+  c10::warn(c10::Warning(c10::UserWarning(), here, message, false));
 }
 
 } // namespace
 
 void warn_unknown() {
-  int32_t here = stack_here();
-  auto& reads = reads_of_unknown();
-  {
-    std::lock_guard guard(reads.lock);
-    if (!reads.known.insert(here).second) return;
-    reads.stacks.push_back(here);
-  }
-  TORCH_WARN(
+  if (!reads_of_unknown().add_here()) return;
+  warn(
       "the virtual GPU skips numerics, and a value that was not computed is read here: it is 0, and comparisons with "
       "it may be wrong. If the program depends on it, compute it: --numerics real, or numerics=\"real\"");
 }
 
 std::vector<int32_t> unknown_reads() {
-  auto& reads = reads_of_unknown();
-  std::lock_guard guard(reads.lock);
-  return reads.stacks;
+  return reads_of_unknown().stacks();
+}
+
+int64_t assumed_found(int64_t elements) {
+  constexpr int64_t MOST_SEARCHES = 20000; // at one place; some models search for each expert of each layer
+  static Lock lock;
+  static auto* searches = new std::unordered_map<int32_t, int64_t>;
+  int32_t here = stack_here();
+  std::lock_guard guard(lock);
+  return ++(*searches)[here] > MOST_SEARCHES ? 0 : elements / 2;
+}
+
+void warn_assumed() {
+  if (!searches_of_unknown().add_here()) return;
+  warn(
+      "the virtual GPU skips numerics, and values that were not computed are searched here: half of the elements are "
+      "taken to be found. If the program depends on it, compute them: --numerics real, or numerics=\"real\"");
+}
+
+std::vector<int32_t> assumed_finds() {
+  return searches_of_unknown().stacks();
 }
 
 } // namespace unstall

@@ -44,5 +44,12 @@ bool covers_storage(const Tensor& tensor);
 void warn_unknown();
 // The numbers of the stacks at which the program read such values, in order of the first read.
 std::vector<int32_t> unknown_reads();
+// How many of so many elements a search finds if their values were not computed: half, but nothing any more at a place
+// that has searched very often, since a program may search until nothing is left.
+int64_t assumed_found(int64_t elements);
+// Such a search was made: warns, once for each place in the program.
+void warn_assumed();
+// The numbers of the stacks of such searches, in order of the first.
+std::vector<int32_t> assumed_finds();
 
 } // namespace unstall

@@ -474,6 +474,7 @@ class Simulator:
                 self._digests,
                 clock or ClockLog(),
                 self._source.unknown_reads(),
+                self._source.assumed_finds(),
             )
 
     def _set_headroom(self, device: int) -> None:

@@ -41,7 +41,7 @@ from unstall.virtual.simulation.history import Done, Happened, History, Ran
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.timeline.collectives import collectives_table, groups_of
 from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
-from unstall.virtual.timeline.notes import host_note, values_note
+from unstall.virtual.timeline.notes import host_note, values_notes
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
 from unstall.virtual.timeline.streams_note import streams_note
 from unstall.virtual.timeline.uploads import calls_of, uploads_table
@@ -74,6 +74,7 @@ def timeline_of(
     digest: LineDigests,
     clock: ClockLog,
     unknown_reads: Sequence[int] = (),
+    assumed_finds: Sequence[int] = (),
 ) -> Timeline:
     """Returns the timeline of all that was simulated so far. The log has a record for each thing
     that the program asked of its GPU.
@@ -93,6 +94,7 @@ def timeline_of(
         clock: The program's reads of the clock.
         unknown_reads: The numbers of the stacks at which the program read values that were not
             computed.
+        assumed_finds: The numbers of the stacks at which the program searched such values.
     """
     history, text = simulation.history, _Texts()
     happened, done = history.happened.whole(), history.done.whole()
@@ -156,7 +158,12 @@ def timeline_of(
             notes=_notes(
                 simulation,
                 host_note(simulation, stacks, options.host, folder),
-                values_note(options.numerics, [stacks[number] for number in unknown_reads if number >= 0], folder),
+                *values_notes(
+                    options.numerics,
+                    [stacks[number] for number in unknown_reads if number >= 0],
+                    [stacks[number] for number in assumed_finds if number >= 0],
+                    folder,
+                ),
                 streams_note(simulation, stacks, folder),
             ),
         ),

@@ -29,25 +29,42 @@ _NOT_CHARGED_NS = 10_000_000
 """How much work of the host, in ns, must have taken no virtual time for a note to mention it."""
 
 
-def values_note(numerics: Numerics, unknown_reads: Sequence[Stack], folder: str) -> str:
-    """Returns the note on the values that the program computes, and on its reads of values that were
-    not computed.
+def values_notes(
+    numerics: Numerics, unknown_reads: Sequence[Stack], assumed_finds: Sequence[Stack], folder: str
+) -> list[str]:
+    """Returns notes on the values that the program computes, and on its uses of values that were not
+    computed.
 
     Args:
         numerics: The setting of `--numerics`.
         unknown_reads: The stacks at which the program read values that were not computed.
+        assumed_finds: The stacks at which the program searched such values, as by `nonzero()` or a
+            mask.
         folder: The folder in which the program was started.
     """
-    places = (own_place(stack, folder) for stack in unknown_reads)
+    read, searched = _lines(unknown_reads, folder), _lines(assumed_finds, folder)
+    note = _VALUES[numerics]
+    if read:
+        note += (
+            f", and the program reads some as 0: at {read}. A branch there may go another way than on a GPU; "
+            "--numerics real computes all values"
+        )
+    if not searched:
+        return [note]
+    return [
+        note,
+        "half of the elements are assumed to be found where the program searches values that were not computed, as by "
+        f"nonzero() or a mask: at {searched}. What follows has the kernels and the memory of so many; --numerics real "
+        "finds those that a GPU would",
+    ]
+
+
+def _lines(stacks: Sequence[Stack], folder: str) -> str:
+    """Returns the program's lines in these stacks, as a list in words; "" if there is none."""
+    places = (own_place(stack, folder) for stack in stacks)
     lines = list(dict.fromkeys(place[0] for place in places if place is not None))
-    if not lines:
-        return _VALUES[numerics]
     more = [counted(len(lines) - _MOST_NAMED, "more line")] if len(lines) > _MOST_NAMED else []
-    where = listed([*lines[:_MOST_NAMED], *more])
-    return (
-        f"{_VALUES[numerics]}, and the program reads some as 0: at {where}. A branch there may go another way than on "
-        "a GPU; --numerics real computes all values"
-    )
+    return listed([*lines[:_MOST_NAMED], *more]) if lines else ""
 
 
 def host_note(simulation: Simulation, stacks: Sequence[Stack], host: HostClock, folder: str) -> str:
