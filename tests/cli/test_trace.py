@@ -149,7 +149,7 @@ def test_three_runs_at_once_leave_three_traces_each_with_its_own_work(here: Path
         "for _ in range(int(sys.argv[1])):\n    x.add_(1)\ntorch.cuda.synchronize()\n"
     )
     counts = (3, 5, 9)
-    command = [sys.executable, "-m", "unstall", "run", "--gpu", "h200", "train.py"]
+    command = [sys.executable, "-m", "unstall", "run", "--gpu", "h200", "--after", "0", "train.py"]
     runs = [subprocess.Popen([*command, str(count)], stderr=subprocess.PIPE, text=True) for count in counts]
     said = [run.communicate()[1] for run in runs]
     names = [text.partition("the trace is in ")[2].split()[0] for text in said]
