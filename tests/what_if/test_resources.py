@@ -243,6 +243,11 @@ def test_what_the_replay_cannot_tell_is_not_named() -> None:
     assert Freed(100.0, {"host": 8.0, "kernels": 1.0}, error_ns=9.0).best() == []
 
 
+def test_data_loading_counts_for_the_sleep_of_its_loader() -> None:
+    assert Freed(100.0, {"input": 97.0, "sleep": 98.0}, error_ns=1.0).best() == ["input"]
+    assert Freed(100.0, {"input": 40.0, "sleep": 98.0}, error_ns=1.0).best() == ["sleep"]
+
+
 def test_collectives_within_a_graph_stay_there() -> None:
     def body(trace: TraceBuilder) -> None:
         trace.graph([100, 100])

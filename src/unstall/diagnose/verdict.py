@@ -98,12 +98,14 @@ class Freed:
         resources with almost the same gain, largest gain first.
 
         A gain is almost the same if it is smaller by at most 3 % of a step. Resources that gain
-        less than 3 % of a step, or less than the replay's error, are left out. The list may be
+        less than 3 % of a step, or less than the replay's error, are left out. So is sleep beside
+        data loading, which contains it: a loader waits for files or processes. The list may be
         empty.
         """
         least = max(_TIE * self.step_ns, self.error_ns, 1)
         ranked = sorted((name for name in self.gains if self.gains[name] >= least), key=lambda name: -self.gains[name])
-        return [name for name in ranked if self.gains[ranked[0]] - self.gains[name] <= _TIE * self.step_ns]
+        best = [name for name in ranked if self.gains[ranked[0]] - self.gains[name] <= _TIE * self.step_ns]
+        return [name for name in best if name != "sleep" or "input" not in best]
 
     def others(self) -> list[str]:
         """Returns further resources (such as the kernels or the waits) whose gain is worth
