@@ -21,7 +21,7 @@ def notes_of_steps(run: Run) -> list[str]:
     # The recorder of unstall records the step before its window, too. What `unstall.graphed` proves has its own note.
     if run.steps.name != RECORDED_STEP and not run.steps.left_out and (outside := _outside(run)):
         notes.append(outside)
-    if run.steps.found_by == "whole" and (waited := int(run.steps.start[0]) - host_start(run.timeline)) >= LATE_NS:
+    if run.steps.found_by == "whole" and (waited := run.steps.window_start - host_start(run.timeline)) >= LATE_NS:
         notes.append(
             f"for {duration(waited)} the device was busy with work from before the recording: this is not counted"
         )

@@ -112,33 +112,43 @@ def whole(timeline: Timeline) -> Steps:
     """Returns the whole run as one step. The step lasts from the start of the first operator, call
     or device op to the end of the last operator, call or device op.
 
-    If the device was still busy with work that was launched before the recording, the step begins
-    when the device has finished this work.
+    If the device was still busy with work that was launched before the recording, the window of the
+    step begins when the device has finished this work. The host's part begins then, too, unless the
+    host has already made more than 5 % of its launches. The host's part ends with the last event of
+    the host, even if the device goes on.
     """
     host, device = timeline.host, timeline.device
     start = int(min(host_start(timeline), device.start.min(initial=_FAR)))
-    start = max(start, _done_with_earlier_work(timeline))
+    begins = max(start, _done_with_earlier_work(timeline))
+    launched = launch_times(timeline)
+    early = np.searchsorted(launched, begins) > _LITTLE * len(launched)
     end = int(max(host.end[_is_working(timeline)].max(initial=0), device.end.max(initial=0)))
     if start > end:
         start, end = int(host.start.min(initial=0)), int(host.end.max(initial=0))
-    return Steps("whole", None, np.array([start]), np.array([end]), start, end)
+        return Steps("whole", None, np.array([start]), np.array([end]), start, end)
+    by_host = int(max(host.end.max(initial=0), device.end[device.launch < 0].max(initial=0)))
+    part = np.array([start if early else begins]), np.array([min(end, by_host)])
+    return Steps("whole", None, *part, begins, end)
 
 
 def _done_with_earlier_work(timeline: Timeline) -> int:
     """Returns the time in ns at which the device finishes the work that was launched before the
-    recording.
+    recording, or 0 if the device had no such work.
 
-    Returns 0 if the device had no such work. Also returns 0 if the host has already made more than
-    5 % of its launches when the device finishes this work.
+    The device had such work if the first op of a stream started far later than its launch returned,
+    while the device ran nothing that was recorded. At most 5 % of all ops may have started earlier.
     """
     host, device = timeline.host, timeline.device
-    first = int(device.start.argmin()) if len(device) else -1
-    launch = int(device.launch[first]) if first >= 0 else -1
-    if launch < 0 or int(device.start[first] - host.end[launch]) < LATE_NS:
+    if not len(device):
         return 0
-    begins = int(device.start[first])
-    launched = launch_times(timeline)
-    return begins if np.searchsorted(launched, begins) <= _LITTLE * len(launched) else 0
+    order = np.argsort(device.start, kind="stable")
+    ran = np.empty(len(order), dtype=np.int64)  # until when the ops that started earlier ran
+    ran[order] = np.append(0, np.maximum.accumulate(device.end[order])[:-1])
+    few = order[: 1 + int(_LITTLE * len(order))]
+    first = few[np.unique(device.stream[few], return_index=True)[1]]
+    first = first[device.launch[first] >= 0]
+    since = np.maximum(host.end[device.launch[first]], ran[first])
+    return int(device.start[first[device.start[first] - since >= LATE_NS]].max(initial=0))
 
 
 def host_start(timeline: Timeline) -> int:
