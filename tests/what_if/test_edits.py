@@ -241,6 +241,28 @@ def test_a_graph_ends_with_its_step() -> None:
     assert captured(run(lambda trace: small(trace, 3), steps=2), "graph") == [3, 3]
 
 
+@pytest.mark.parametrize("edit", ["graph", "graph:train.py:step"])
+@pytest.mark.parametrize("within", ["operator", "launch"])
+def test_a_graph_leaves_first_uses_as_they_are(edit: str, within: str) -> None:
+    """The warm-up before a capture needs them, too. Only the first step has one, of 30 ms."""
+
+    def made(first: float) -> TraceBuilder:
+        left = [first]
+
+        def body(trace: TraceBuilder) -> None:
+            used = left.pop() if left else 0
+            small(trace, 3)
+            with trace.op("aten::conv2d"):
+                trace.work(used if within == "operator" else 0)
+                trace.launch("conv", 2, host_us=5 + (used if within == "launch" else 0))
+            small(trace, 3)
+
+        return run(body)
+
+    assert captured(made(30_000), edit) == captured(made(0), edit) == [7] * 4
+    assert step_us(made(30_000), edit) - step_us(made(0), edit) == pytest.approx(30_000 / 4, rel=0.01)
+
+
 def test_a_graph_has_no_launches_of_another_thread() -> None:
     def body(trace: TraceBuilder) -> None:
         with trace.on_thread(900, wait=False):

@@ -44,7 +44,8 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     A stretch ends where nothing can be captured: at a wait, an upload, a copy that blocks, a
     download to pageable memory, an event, or a launch of another thread. It also ends at work that
     a graph would not remove: data loading, requests to the driver, or long work outside of
-    operators.
+    operators. First uses, such as the loading of modules, stay: the warm-up before a capture needs
+    them, too.
 
     If all launches of an operator are in one graph, the host's work in that operator is removed,
     too. If `place` is a function, so is the host's work in the function and in all that it calls.
@@ -70,14 +71,17 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     code[inside] = Code.CALL
     whole = _of_one_stretch(subject, stretch) & subject.host_rows(place)
     going = whole if place is not None else whole & (subject.timeline.host.kind == HostKind.OP)
-    goes = subject.share_of_work(going) * ~breaks
+    set_up = subject.share_of_work(subject.startup)
+    goes = (subject.share_of_work(going | subject.startup) - set_up) * ~breaks
     work = (work * (1 - goes)).astype(np.int64)
-    call[inside] = 0
-    work[inside] = (do.work * _beside(subject, place))[inside]
+    work[inside] = (do.work * _stays(subject, place))[inside]
+    of_set_up = np.rint(do.call * subject.share_of_call(subject.startup)).astype(np.int64)
+    call[inside] = of_set_up[inside]
     of_autograd = np.zeros(len(first), dtype=np.bool_)
     if place is not None:
         of_autograd = ~place.while_it_runs(subject.places)[do.host[first]]
-    call[first] = _CALL_NS + np.where(of_autograd, _BACKWARD_NS_A_NODE, _CALL_NS_A_NODE) * counts
+    a_node = np.where(of_autograd, _BACKWARD_NS_A_NODE, _CALL_NS_A_NODE)
+    call[first] = of_set_up[first] + _CALL_NS + a_node * counts
     which = np.searchsorted(first, np.flatnonzero(stretch >= 0), side="right") - 1
     ends[stretch >= 0] = do.ops[last][which]
     captured = (stretch >= 0)[program.launcher]
@@ -161,19 +165,20 @@ def _of_one_stretch(subject: Subject, stretch: I64) -> Bool:
     return chosen & (host.end < whole) & np.isin(host.kind, (HostKind.OP, HostKind.PYTHON))
 
 
-def _beside(subject: Subject, place: EditPlace | None) -> NDArray[np.float64]:
-    """Returns, for each instruction, which share of the host's work before it lies in operators
-    that are not at `place`.
+def _stays(subject: Subject, place: EditPlace | None) -> NDArray[np.float64]:
+    """Returns, for each instruction, which share of the host's work before it stays although a
+    graph contains the launches around it: first uses, and operators that are not at `place`.
 
     Only operators that launch nothing count. At one that launches something, the stretch ends: its
     launch would not be in the CUDA graph.
     """
     host, top = subject.timeline.host, subject.places.top_op
     if place is None:
-        return np.zeros(len(subject.program.instructions))
+        return subject.share_of_work(subject.startup)
     inside = subject.host_rows(place)
     launching = np.isin(top, np.unique(top[(host.kind >= HostKind.LAUNCH) | inside]))
-    return subject.share_of_work((host.kind == HostKind.OP) & ~inside & (top >= 0) & ~launching)
+    beside = (host.kind == HostKind.OP) & ~inside & (top >= 0) & ~launching
+    return subject.share_of_work(beside | subject.startup)
 
 
 def _breaks(subject: Subject) -> Bool:
