@@ -26,10 +26,12 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def json_decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
-    """Returns a decoder that converts JSON to objects of the type `type_`."""
+def json_decoder(type_: type[T], *, strict: bool = True) -> msgspec.json.Decoder[T]:
+    """Returns a decoder that converts JSON to objects of the type `type_`. If it is not strict, numbers may be given
+    as text.
+    """
     with _turn:
-        return msgspec.json.Decoder(type_)
+        return msgspec.json.Decoder(type_, strict=strict)
 
 
 def from_json(data: bytes | bytearray | memoryview | Raw | str, type_: type[T]) -> T:

@@ -227,6 +227,16 @@ def test_python_is_told_so_too(tmp_path: Path) -> None:
             ask()
 
 
+@pytest.mark.parametrize("ph", ["X", "B"])
+def test_a_trace_of_another_tool_is_refused_as_one(unstall: Cli, tmp_path: Path, ph: str) -> None:
+    path = tmp_path / "jax.json"
+    event = {"ph": ph, "name": "fusion.3", "pid": 1, "tid": 14, "ts": 10, "dur": 30, "args": {"hlo_op": "fusion.3"}}
+    path.write_text(standard.dumps({"traceEvents": [event]}))
+    outcome = unstall("explain", path)
+    assert outcome.code == 3
+    assert outcome.err.endswith("a trace of another tool cannot be read\n")
+
+
 def test_a_run_with_no_device_work_is_explained_where_its_file_is_whole(unstall: Cli, tmp_path: Path) -> None:
     path = tmp_path / "cpu.json"
     event = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 5}

@@ -219,3 +219,11 @@ def test_a_chain_and_a_patch_are_not_asked_for_at_once(unstall: Cli, here: Path)
     said = unstall("show", "1", "--chain", "--patch")
     assert said.code == 2
     assert "say one of them" in said.err
+
+
+def test_a_file_in_place_of_the_number_is_told_from_a_run_that_is_missing(
+    unstall: Cli, here: Path, tmp_path: Path
+) -> None:
+    outcome = unstall("show", "result.json")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "unstall: the number of a finding comes before the file: unstall show 1 result.json\n"

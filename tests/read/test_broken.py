@@ -179,6 +179,13 @@ def test_events_without_a_time_are_dropped_and_counted() -> None:
     assert not events.meta.sound
 
 
+def test_numbers_that_are_given_as_text_are_no_damage() -> None:
+    """ROCm writes the arguments of its calls so."""
+    events = of_text(document([event(0, dur="1.5", args={"External id": "7", "bytes": "9216"})]))
+    assert (events.duration.tolist(), events.meta.notes) == ([1500], ())
+    assert rows_of(events) == rows_of(of_text(document([event(0, args={"External id": 7, "bytes": 9216})])))
+
+
 def test_what_was_repaired_is_counted_and_sound() -> None:
     text = document([event(0), event(1, name=7), event(2)]).replace(b'"op 0"', b'"C:\\Users\\\x01"')
     events = of_text(text)
@@ -223,9 +230,12 @@ def test_members_of_a_gzip_file_are_one_text_and_padding_is_none(tmp_path: Path)
         (b"[1, 2, {}]", "byte 1 of its text: what is listed here are no events"),
         (b"SQLite format 3\0" + bytes(99), "SQLite database, such as Nsight Systems exports"),
         (b"PK\3\4" + bytes(99), "zip archive; unpack it first"),
-        (PERFETTO, "this is a Perfetto trace (.pftrace), which is not read: export it as Chrome JSON"),
-        (PERFETTO[:20], "this is a Perfetto trace (.pftrace)"),
-        (gzip.compress(PERFETTO, mtime=0), "this is a Perfetto trace (.pftrace)"),
+        (
+            PERFETTO,
+            "this is a binary trace (Perfetto's .pftrace, or the .xplane.pb of JAX and TensorFlow), which is not read",
+        ),
+        (PERFETTO[:20], "this is a binary trace (Perfetto's .pftrace"),
+        (gzip.compress(PERFETTO, mtime=0), "this is a binary trace (Perfetto's .pftrace"),
         (zlib.compress(b"[]", wbits=31)[:9], "its gzip data ends early"),
         (b"\x1f\x8b\x08\0" + bytes(99), "gzip data is damaged"),
     ],

@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.chain and args.patch:
         raise UsageError("--chain shows calls and --patch a patch: say one of them")
+    if args.result is None and Path(args.number).is_file():
+        raise UsageError(f"the number of a finding comes before the file: unstall show 1 {shlex.quote(args.number)}")
     path = args.result or str(last_run())
     check_outputs(args, path)
     folders = [Path(folder) for folder in args.source]

@@ -39,5 +39,8 @@ def load_usable(path: str | Path, progress: Callable[[int, int], None] | None = 
         if why := next((note for note in meta.notes if pattern.match(note)), None):
             raise TraceError(f"{meta.path}: {what}: {why}; give the whole file, or record the run again")
     if not len(timeline.host) and meta.recorder is None:
-        raise TraceError(f"{meta.path}: there are no events in it to explain; record the run again")
+        raise TraceError(
+            f"{meta.path}: there are no events in it to explain: no operators, calls of CUDA or work of a device, as "
+            "torch.profiler records them; a trace of another tool cannot be read"
+        )
     return timeline

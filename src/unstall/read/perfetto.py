@@ -1,11 +1,14 @@
-"""Recognises traces in Perfetto's own format, a protobuf message. unstall does not read this format."""
+"""Recognises traces in Perfetto's own format, a protobuf message, and in XLA's, which begins alike. unstall reads
+neither format.
+"""
 
 from __future__ import annotations
 
 LOOK_BYTES = 4096
 WHAT_IT_IS = (
-    "this is a Perfetto trace (.pftrace), which is not read: export it as Chrome JSON, with a name that ends in .json "
-    "or .json.gz: profile.export_chrome_trace('trace.json.gz')"
+    "this is a binary trace (Perfetto's .pftrace, or the .xplane.pb of JAX and TensorFlow), which is not read: export "
+    "the run of torch.profiler as Chrome JSON, with a name that ends in .json or .json.gz: "
+    "profile.export_chrome_trace('trace.json.gz')"
 )
 
 _PACKET = 0x0A  # field 1 of `perfetto.protos.Trace`: a packet, preceded by its length

@@ -29,6 +29,7 @@ _ESCAPE = re.compile(
 )
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
 _STRICT = json_decoder(event_type(Decimal))
+_NUMBERS_AS_TEXT = json_decoder(event_type(Decimal), strict=False)  # so ROCm writes the arguments of its calls
 _MEMBERS = json_decoder(dict[str, Raw])
 _PHASES: dict[str, type[Any]] = {
     "X": Complete[Decimal],
@@ -45,13 +46,15 @@ def repair(event: bytes) -> tuple[Event | None, bool, bool]:
     Returns:
         `(event, new_text, new_values)`. `event` is None if the event cannot be repaired. `new_text`
         says whether the event's text was changed. `new_values` says whether values of the event
-        were replaced.
+        were replaced. A number that is given as text counts as neither.
     """
     for is_repaired in (False, True):
         text = repaired(event) if is_repaired else event
         try:
             return _STRICT.decode(text), is_repaired, False
         except msgspec.ValidationError:
+            with suppress(*_BROKEN):
+                return _NUMBERS_AS_TEXT.decode(text), is_repaired, False
             with suppress(*_BROKEN):
                 return _fitted(text), is_repaired, True
         except _BROKEN:
