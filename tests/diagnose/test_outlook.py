@@ -42,6 +42,24 @@ def test_a_replay_that_is_off_is_said_before_all_predictions() -> None:
     assert {finding.gain_ns for finding in report.result.findings} <= {None}
 
 
+def test_what_is_within_the_replays_error_is_not_said_to_be_of_no_help() -> None:
+    """The first of four steps began 100 µs late, for no reason in the file."""
+    trace = TraceBuilder()
+    trace.launch(device_us=150)
+    first = len(trace.events)
+    for _ in range(4):
+        with trace.step():
+            for _ in range(6):
+                trace.launch(device_us=40)
+    whole, cut = (explain(trace.timeline(trace.events[since:])).result for since in (0, first))
+    assert "Faster host code (C++, a faster CPU) would not help" in whole.verdict.text
+    assert cut.replay
+    error = f"{100 * abs(cut.replay.error):.1f} %"
+    assert (
+        f"Faster host code (C++, a faster CPU) may or may not help: it would gain at most {error}" in cut.verdict.text
+    )
+
+
 def test_of_a_run_without_steps_nothing_is_said_of_a_step() -> None:
     trace = TraceBuilder()
     for _ in range(2):

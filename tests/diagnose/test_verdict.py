@@ -114,3 +114,14 @@ def test_what_computes_beside_copies_counts_for_the_longer_of_the_two() -> None:
         "copying, 60.0 % computing and copying at once), and hardly ever idle."
     )
     assert beside(60, 100).startswith("Device-bound: the device spends 100 % of the time in computing.")
+
+
+def test_idle_time_that_nothing_explains_has_no_cause() -> None:
+    """The file has lost the calls that launched."""
+    trace = TraceBuilder()
+    for _ in range(3):
+        trace.launch("gemm", 10)
+        trace.work(1_000)
+    text = judge(analyse(trace.timeline([event for event in trace.events if event["cat"] == "kernel"]))).text
+    assert "the largest part of it" not in text
+    assert "of the time cannot be explained" in text

@@ -151,7 +151,8 @@ class Outlook:
         free, twice = step - self.freed.gains["host"], self.host_twice_step_ns
         if step - free < max(_HELPS * step, known.error_ns):
             most = share(round(max(step - free, known.error_ns)), round(step))
-            said.append(f"Faster host code (C++, a faster CPU) would not help: it would gain at most {most}.")
+            helps = "may or may not help" if known.error_ns > _HELPS * step else "would not help"
+            said.append(f"Faster host code (C++, a faster CPU) {helps}: it would gain at most {most}.")
         else:
             said.append(
                 f"If host code were twice as fast (C++ instead of Python), {unit} would take {duration(round(twice))}; "

@@ -236,7 +236,7 @@ def _of_shares(run: Run) -> str:
     said = f"{device} busy for {share(total, wall)} of the time{kinds_text}"
     if total >= _SATURATED * wall:
         return f"{said}, and hardly ever idle{without}."
-    return f"{said}, and idle for {share(wall - total, wall)}, {_mostly(run)}{without}."
+    return f"{said}, and idle for {share(wall - total, wall)}{_mostly(run)}{without}."
 
 
 def _of_devices(run: Run) -> str:
@@ -294,12 +294,14 @@ def _idle(run: Run) -> dict[str, int]:
 
 
 def _mostly(run: Run) -> str:
-    """Returns a text that says what causes most of the idle time, such as "mostly waiting for launches (12.8 % of the
-    time)"."""
+    """Returns a text that says what causes most of the idle time, such as ", mostly waiting for launches (12.8 % of the
+    time)". Returns "" if most of it is of unknown cause."""
     idle, wall = _idle(run), _wall_without_set_up(run)
     cause = max(idle, key=lambda cause: idle[cause])
+    if idle[cause] < run.accounts.idle_ns.unknown:
+        return ""
     how = "mostly" if 2 * idle[cause] > wall - _busy(run.accounts) else "the largest part of it"
-    return f"{how} {_WHILE[cause]} ({share(idle[cause], wall)} of the time)"
+    return f", {how} {_WHILE[cause]} ({share(idle[cause], wall)} of the time)"
 
 
 def _set_up_ns(run: Run) -> int:

@@ -117,3 +117,13 @@ def test_a_graph_on_a_side_stream_is_its_ops() -> None:
     finding = only(trace, "lonely-stream")
     assert place(finding) == ("train.py", 30, "aside")
     assert (finding.count, finding.exposed_ns) == (2, 80_000)
+
+
+def test_a_line_whose_part_cannot_be_measured_needs_no_change() -> None:
+    """Of a stream that is worth a word, one line has only half a µs of some 1,000."""
+    trace = two_streams(in_turn=True)
+    with trace.step(), trace.frame("train.py", 12, "train"), trace.frame("train.py", 40, "index"):
+        trace.stream_wait(trace.record(stream=7), stream=20)
+        trace.launch("index", 0.5, stream=20)
+    harmless = {finding.where.line: finding.harmless for finding in found(trace, "lonely-stream")}
+    assert harmless == {30: False, 40: True}

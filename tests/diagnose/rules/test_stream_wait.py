@@ -27,3 +27,12 @@ def test_idle_time_behind_events_is_found_at_what_was_held() -> None:
 
 def test_where_the_event_costs_nothing_there_is_none() -> None:
     assert found(ping_pong(0), "stream-wait") == []
+
+
+def test_one_launch_is_told_as_one() -> None:
+    trace = TraceBuilder(launch_us=1, wake_us=30)
+    with trace.step(), trace.frame("train.py", 12, "train"):
+        trace.launch("gemm", 100)
+        trace.stream_wait(trace.record(stream=7), stream=20)
+        trace.launch("gemm", 50, stream=20)
+    assert only(trace, "stream-wait").saw.startswith("1 launch was held by an event")

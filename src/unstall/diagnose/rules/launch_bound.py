@@ -67,7 +67,7 @@ def _how_late(run: Run, group: Group, lost: I64) -> str:
     calls, depth = run.launch_depth
     others = depth[np.isin(calls, group.rows[lost[group.rows] == 0])]
     late = len(group.rows) - len(others)
-    text = f"{late:,} launches came after the device had run out of work"
+    text = f"{counted(late, 'launch')} came after the device had run out of work"
     queued = int(np.median(others)) if len(others) else 0
     return text + (f", the others with {queued:,} ops still queued (median)" if queued >= _FAR_AHEAD else "")
 

@@ -38,6 +38,7 @@ def lonely_stream(run: Run) -> list[Finding]:
             others = np.flatnonzero(here & ~np.isin(device.stream, streams))
             if fills_device(run, mine) or fills_device(run, others):
                 continue
+            exposed = round(length * (1 - both / work))
             findings.append(
                 run.finding(
                     "lonely-stream",
@@ -49,9 +50,10 @@ def lonely_stream(run: Run) -> list[Finding]:
                     "overlap, use one stream",
                     safe_if="the two do not depend on each other",
                     count=len(mine),
-                    total_exposed_ns=round(length * (1 - both / work)),
+                    total_exposed_ns=exposed,
                     total_wait_ns=0,
                     confidence="medium",
+                    harmless=run.negligible(exposed),
                 )
             )
     return findings

@@ -20,12 +20,13 @@ def stream_wait(run: Run) -> list[Finding]:
         exposed = int(lost[group.rows].sum())
         if exposed < _WORTH * run.wall:
             continue
+        held = "launch was" if len(group.rows) == 1 else "launches were"
         findings.append(
             run.finding(
                 "stream-wait",
                 group,
                 title="Streams wait for each other while the device idles",
-                saw=f"{len(group.rows):,} launches were held by an event that another stream reached late",
+                saw=f"{len(group.rows):,} {held} held by an event that another stream reached late",
                 fix="record the event right after the work that is needed, not later; wait right before the use",
                 safe_if="the event still covers all that the waiting stream reads",
                 total_exposed_ns=exposed,

@@ -32,7 +32,12 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     waits = syncs & ~staged
     notes = []
     if staged.any() and place is not None:
-        notes.append(f"{int(staged.sum())} waits stay, as the copies themselves block the host: first pin their memory")
+        stay = (
+            "1 wait stays, as its copy itself blocks"
+            if staged.sum() == 1
+            else (f"{int(staged.sum()):,} waits stay, as the copies themselves block")
+        )
+        notes.append(f"{stay} the host: first pin their memory")
     cut = neutral(_without(subject, _read_backs(subject, waits), waits, driver), waits)
     return subject.with_program(cut, *notes)
 
