@@ -68,6 +68,20 @@ def test_a_pageable_copy_blocks_the_host_until_it_is_done() -> None:
     assert dated(made, "latency", "duration") == [(0, 100_000)]
 
 
+def test_a_copy_that_begins_long_before_its_call_returns_arrives_within_the_call() -> None:
+    """The call returns 84 µs before the copy ends, when it has staged the last part of the data."""
+    trace = Trace(latency_us=3)
+    trace.copy("HtoD", 4_000, memory="Pageable", behind_us=-84)
+    trace.work(200)
+    trace.launch("gemm", 20)
+    made = program(trace)
+    copy, gemm = listed(made)[0], listed(made)[-1]
+    assert copy == ("LAUNCH", 0, 0, 8_000, 0)
+    assert gemm == ("LAUNCH", 0, 200_000, 5_000, 0)
+    times = replay(made)
+    assert (times.op_start - times.op_start[0]).tolist() == [0, 4_000_000 - 84_000 + 200_000 + 8_000]
+
+
 def test_a_pageable_copy_that_is_too_small_to_block_does_not() -> None:
     trace = Trace(latency_us=30)
     trace.copy("HtoD", 2, memory="Pinned", size=4096)

@@ -29,7 +29,7 @@ _LARGE_NS = 20_000  # a kernel this long fills the device; shorter ones fit besi
 _TOGETHER = 0.01  # of kernels' time; less overlap is measurement error
 _LATE_NS = 1_000  # beyond the usual gap after the op before it: it waited for its launch
 _QUEUED_NS = 5_000  # launched this long before its turn, it was certainly queued
-_BUSY_NS = 100_000  # an op this late waited for work that is not in the file
+_BUSY_NS = 100_000  # an op this late waited for work that is not in the file; a call this much later went on by itself
 _LONG_AGO = np.iinfo(np.int64).min // 2
 _ENGINES = {CopyDirection.HOST_TO_DEVICE: 0, CopyDirection.DEVICE_TO_HOST: 1}
 
@@ -102,7 +102,8 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     free = apart & (previous_end < called) & (start >= called)
     blocks = _blocks(timeline, launch, row, skew_ns) & ~follows
     graphs = (kind == HostKind.GRAPH_LAUNCH) & (launch >= 0)
-    issued = blocks | graphs
+    goes_on = (launch >= 0) & ~follows & (start >= called) & (returned - start > _BUSY_NS)
+    issued = blocks | graphs | goes_on
     large = device.bytes[row] > _STAGED_AT_ONCE_BYTES
     like = ((kind * 64 + sort) * 2 + large) * 2 + issued
     delay = np.where(issued, start - called, start - returned)
