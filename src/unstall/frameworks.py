@@ -20,6 +20,7 @@ FRAMEWORKS = frozenset(
         *("triton", "numpy", "unstall"),
         # What runs a notebook's cells.
         *("IPython", "ipykernel", "ipykernel_launcher", "jupyter_client", "traitlets", "tornado", "zmq", "comm"),
+        "colab_kernel_launcher",
     }
 )
 # Packages that people install rather than write. In a trace their paths look like those of the user's own folders.

@@ -28,6 +28,7 @@ from unstall.frameworks import is_framework, top_module
         "<eval_with_key>.7",
         "<frozen importlib._bootstrap>",
         "/home/me/.cache/torchinductor_me/ab/cab.py",
+        "colab_kernel_launcher.py",
         "",
     ],
 )

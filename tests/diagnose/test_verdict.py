@@ -6,7 +6,7 @@ import pytest
 from traces import TraceBuilder
 
 from unstall.diagnose.analyse import analyse
-from unstall.diagnose.verdict import judge
+from unstall.diagnose.verdict import Freed, judge
 
 
 def verdict(trace: TraceBuilder) -> str:
@@ -125,3 +125,18 @@ def test_idle_time_that_nothing_explains_has_no_cause() -> None:
     text = judge(analyse(trace.timeline([event for event in trace.events if event["cat"] == "kernel"]))).text
     assert "the largest part of it" not in text
     assert "of the time cannot be explained" in text
+
+
+@pytest.mark.parametrize(
+    ("error_ns", "says"),
+    [
+        (0, "no resource by itself limits a step. The most is gained if the host took no time: 3.6 %."),
+        (50, "no resource by itself limits a step, as far as the replay can tell."),
+    ],
+)
+def test_a_resource_that_gains_little_limits_nothing(error_ns: int, says: str) -> None:
+    """Two that gain as much as each other are no tie for what limits the run."""
+    freed = Freed(1_000, {"host": 36, "startup": 31}, error_ns)
+    said = judge(analyse(reading(100).timeline()), freed)
+    assert says in said.text
+    assert said.bound_by not in ("startup", "python", "launch")

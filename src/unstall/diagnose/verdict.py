@@ -98,11 +98,11 @@ class Freed:
         resources with almost the same gain, largest gain first.
 
         A gain is almost the same if it is smaller by at most 3 % of a step. Resources that gain
-        less than 3 % of a step, or less than the replay's error, are left out. So is sleep beside
-        data loading, which contains it: a loader waits for files or processes. The list may be
-        empty.
+        less than 5 % of a step, or less than the replay's error, are left out: they do not limit
+        the step. So is sleep beside data loading, which contains it: a loader waits for files or
+        processes. The list may be empty.
         """
-        least = max(_TIE * self.step_ns, self.error_ns, 1)
+        least = max(_NOTABLE * self.step_ns, self.error_ns, 1)
         ranked = sorted((name for name in self.gains if self.gains[name] >= least), key=lambda name: -self.gains[name])
         best = [name for name in ranked if self.gains[ranked[0]] - self.gains[name] <= _TIE * self.step_ns]
         return [name for name in best if name != "sleep" or "input" not in best]
@@ -194,8 +194,9 @@ def _by_gain(run: Run, freed: Freed, bound: str) -> str:
     name = "Held up" if best == ["sleep"] else _NAMES[bound]
     if not best:
         most = max(freed.gains, key=lambda name: freed.gains[name])
-        gain = freed.share(most) if freed.gains[most] >= max(freed.error_ns, 1) else "nothing that the replay can tell"
-        return f"{name}: no resource by itself limits {step}. The most is gained {IF_FREE[most]}: {gain}."
+        if freed.gains[most] < max(freed.error_ns, 1):
+            return f"{name}: no resource by itself limits {step}, as far as the replay can tell."
+        return f"{name}: no resource by itself limits {step}. The most is gained {IF_FREE[most]}: {freed.share(most)}."
     ways = [f"{freed.share(each)} {IF_FREE[each]}" for each in best]
     said = f"{name}: {step} would be shorter by {' or by '.join(ways)}."
     if others:
