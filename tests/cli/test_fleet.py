@@ -38,6 +38,15 @@ def test_the_report_names_the_rank_the_line_and_the_gain(unstall: Cli, jobs: tup
     assert max(map(len, outcome.out.splitlines())) <= 80
 
 
+def test_runs_without_steps_are_said_to_be_whole_runs(unstall: Cli, tmp_path: Path) -> None:
+    job(partial(train_ddp, steps=1, layers=2), tmp_path, ranks=2)
+    for path in tmp_path.iterdir():
+        trace = json.loads(path.read_text())
+        trace["traceEvents"] = [event for event in trace["traceEvents"] if "Step" not in event["name"]]
+        path.write_text(json.dumps(trace))
+    assert "2 ranks of 2 · no steps were found in runs of " in unstall("fleet", tmp_path).out
+
+
 @pytest.mark.parametrize("ending", ["txt", "md"])
 def test_the_whole_report(
     unstall: Cli,

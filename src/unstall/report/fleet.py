@@ -71,7 +71,7 @@ def _about(result: FleetResult) -> Iterator[Words]:
         agree = f"; clocks agree to {duration(clocks.residual_ns)}"
     elif clocks.clocks > 1:
         agree = "; no common collective compares the clocks"
-    steps = counted(result.steps, "step") if result.unit == "a step" else "no steps were found"
+    steps = counted(result.steps, "step") if result.unit == "a step" else "no steps were found in runs"
     yield words(Span(f"{counted(len(result.ranks), 'rank')}{of} · {steps} of {duration(result.step_ns)}{agree}", "dim"))
 
 
