@@ -9,19 +9,20 @@ from unstall.diagnose.explain import explain
 from unstall.locate.steps import Steps, find_steps
 from unstall.timeline.columns import Timeline
 
-EARLIER_US = 8_000
 
-
-def cut(*, kernels: int = 40, beside: bool = False, earlier: bool = True) -> Timeline:
+def cut(*, kernels: int = 40, beside: bool = False, earlier_us: float = 8_000, works: float = 0) -> Timeline:
     """A pass that the host launched while the device still ran the pass before, which the file does not have.
 
     `beside`: the first launch is on a stream that is free, and after the second one the host waits for the device.
+    `works`: for so long, in µs, the host works before it launches.
     """
     trace = TraceBuilder(stacks=False)
-    trace.launch("pass before", EARLIER_US if earlier else 1)
+    trace.launch("pass before", earlier_us)
     begun = len(trace.events)
     if beside:
         trace.launch("index", 2, stream=20)
+    with trace.op("aten::where"):
+        trace.work(works)
     for kernel in range(kernels):
         if beside and kernel == 1:
             trace.sync(stream=7)
@@ -44,7 +45,13 @@ def test_it_begins_when_the_device_has_finished_work_that_the_file_does_not_have
 
 
 def test_it_begins_with_the_host_if_the_device_was_idle() -> None:
-    timeline = cut(earlier=False)
+    timeline = cut(earlier_us=1)
+    assert found(timeline).window_start == timeline.host.start.min()
+
+
+def test_it_begins_with_the_host_if_that_worked_for_most_of_the_time_before() -> None:
+    """What the host takes to get so far is the run's, even if the device could not have begun at once."""
+    timeline = cut(works=20_000, earlier_us=22_000)
     assert found(timeline).window_start == timeline.host.start.min()
 
 

@@ -114,14 +114,17 @@ def whole(timeline: Timeline) -> Steps:
 
     If the device was still busy with work that was launched before the recording, the window of the
     step begins when the device has finished this work. The host's part begins then, too, unless the
-    host has already made more than 5 % of its launches. The host's part ends with the last event of
-    the host, even if the device goes on.
+    host has already made more than 5 % of its launches. If it has, the window begins with the host
+    if that worked for most of the time before. The host's part ends with the last event of the
+    host, even if the device goes on.
     """
     host, device = timeline.host, timeline.device
     start = int(min(host_start(timeline), device.start.min(initial=_FAR)))
-    begins = max(start, _done_with_earlier_work(timeline))
+    held, begins = _earlier_work(timeline)
     launched = launch_times(timeline)
     early = np.searchsorted(launched, begins) > _LITTLE * len(launched)
+    if begins < start or (early and 2 * (begins - held) < begins - start):
+        begins = start
     end = int(max(host.end[_is_working(timeline)].max(initial=0), device.end.max(initial=0)))
     if start > end:
         start, end = int(host.start.min(initial=0)), int(host.end.max(initial=0))
@@ -131,16 +134,17 @@ def whole(timeline: Timeline) -> Steps:
     return Steps("whole", None, *part, begins, end)
 
 
-def _done_with_earlier_work(timeline: Timeline) -> int:
-    """Returns the time in ns at which the device finishes the work that was launched before the
-    recording, or 0 if the device had no such work.
+def _earlier_work(timeline: Timeline) -> tuple[int, int]:
+    """Returns `(start, end)`: from when on the work that was launched before the recording held up
+    launches of the recording, and when the device finished this work, in ns. Both are 0 if the
+    device had no such work.
 
     The device had such work if the first op of a stream started far later than its launch returned,
     while the device ran nothing that was recorded. At most 5 % of all ops may have started earlier.
     """
     host, device = timeline.host, timeline.device
     if not len(device):
-        return 0
+        return 0, 0
     order = np.argsort(device.start, kind="stable")
     ran = np.empty(len(order), dtype=np.int64)  # until when the ops that started earlier ran
     ran[order] = np.append(0, np.maximum.accumulate(device.end[order])[:-1])
@@ -148,7 +152,11 @@ def _done_with_earlier_work(timeline: Timeline) -> int:
     first = few[np.unique(device.stream[few], return_index=True)[1]]
     first = first[device.launch[first] >= 0]
     since = np.maximum(host.end[device.launch[first]], ran[first])
-    return int(device.start[first[device.start[first] - since >= LATE_NS]].max(initial=0))
+    late = np.flatnonzero(device.start[first] - since >= LATE_NS)
+    if not len(late):
+        return 0, 0
+    last = late[np.argmax(device.start[first[late]])]
+    return int(since[last]), int(device.start[first[last]])
 
 
 def host_start(timeline: Timeline) -> int:
