@@ -2,8 +2,8 @@
 
 Usage: python -m benchmarks.strangers FOLDER [--out FILE]
 
-`strangers.tsv` has the repository, path and commit of each trace, and what its steps and its limit are, written down
-before unstall explained it. The files are not in this repository. FOLDER holds those that you fetched, plain or
+`strangers.tsv` has the repository, path and commit of each trace, and what its steps and its limit are, worked out from
+its events. The files are not in this repository. FOLDER holds those that you fetched, plain or
 gzip, under any name: they are told by the SHA-256 of their text. A verdict is right if `bound_by`, or the one with the
 recorder's overhead, is among the accepted values, or if none is given where the replay misses ("untrusted").
 `--out` writes the table of docs/strangers.md.
