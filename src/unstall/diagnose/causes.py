@@ -19,6 +19,7 @@ from unstall.timeline.grouping import groups, unique
 from unstall.timeline.intervals import Intervals
 
 _SKEW_NS = 10_000  # a wait that begins so soon after the device ran dry still counts as what emptied the queue
+_MARGIN = 10  # a frame may begin and end this part of a stretch within it, and still stand for it
 _MOST_CANDIDATES = 16  # events to try per interval, the latest to start first
 
 
@@ -199,10 +200,10 @@ def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I
     """Returns, for each interval, the Python frame to blame, as the index of a row of
     `timeline.host`.
 
-    This is the frame that ran in the middle of the interval's longest stretch of Python code, on
-    the thread of `launch`. `launch` is the launch after each interval, as the index of a row of
-    `timeline.host`. If it is -1, or if its thread has no frames, the launching thread with the most
-    frames is used. If no frame is found, the result is `launch`.
+    This is the innermost frame that ran from the first to the last tenth of the interval's longest
+    stretch of Python code, on the thread of `launch`. `launch` is the launch after each interval,
+    as the index of a row of `timeline.host`. If it is -1, or if its thread has no frames, the
+    launching thread with the most frames is used. If no frame is found, the result is `launch`.
     """
     host, python = timeline.host, activity.python
     launching = unique(host.thread[timeline.device.launch[timeline.device.launch >= 0]])
@@ -212,16 +213,18 @@ def _running_frame(timeline: Timeline, activity: HostActivity, low: I64, high: I
     if not (len(frames) and len(low)):
         return launch
     stretch = np.maximum(_longest_within(python.start, python.end, low, high), 0)
-    middle = (np.maximum(python.start[stretch], low) + np.minimum(python.end[stretch], high)) // 2
+    begun, done = np.maximum(python.start[stretch], low), np.minimum(python.end[stretch], high)
+    margin = (done - begun) // _MARGIN
+    first, last = begun + margin, done - margin
     frames_of = dict(groups(host.thread[frames]))
     busiest = int(np.bincount(host.thread[frames]).argmax())
     thread = np.where(launch >= 0, host.thread[np.maximum(launch, 0)], busiest)
     result = launch.copy()
     for number, mine in groups(thread):
         rows = frames[frames_of.get(number, frames_of[busiest])]
-        at = np.searchsorted(host.start[rows], middle[mine], side="right") - 1
-        last = np.where(at >= 0, rows[np.maximum(at, 0)], -1).astype(np.int32)
-        enclosing = first_reaching(host.parent, host.end, last, middle[mine])
+        at = np.searchsorted(host.start[rows], first[mine], side="right") - 1
+        latest = np.where(at >= 0, rows[np.maximum(at, 0)], -1).astype(np.int32)
+        enclosing = first_reaching(host.parent, host.end, latest, last[mine])
         frame = np.where(enclosing >= 0, nearest(host.parent, is_frame)[enclosing], -1)
         result[mine] = np.where(frame >= 0, frame, launch[mine])
     return result

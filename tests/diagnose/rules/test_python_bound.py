@@ -51,6 +51,26 @@ def test_the_function_that_ran_meanwhile_is_named() -> None:
     assert (finding.count, finding.exposed_ns) == (STEPS, (459_000 + 2 * 423_000) / STEPS)
 
 
+@pytest.mark.parametrize(
+    ("parts_us", "function"),
+    [((20, 960, 20), "normalize"), ((300, 400, 300), "preprocess"), ((40, 860, 100), "preprocess")],
+)
+def test_a_function_is_named_only_if_it_ran_for_nearly_all_of_the_pause(
+    parts_us: tuple[float, float, float], function: str
+) -> None:
+    def pause(trace: TraceBuilder) -> None:
+        before, within, behind = parts_us
+        with trace.frame("data.py", 7, "preprocess"):
+            with trace.frame("data.py", 20, "resize"):
+                trace.work(before)
+            with trace.frame("data.py", 30, "normalize"):
+                trace.work(within)
+            with trace.frame("data.py", 40, "stack"):
+                trace.work(behind)
+
+    assert place(only(pausing_in(pause), "python-bound"))[2] == function
+
+
 def test_the_verdict_is_python() -> None:
     assert result_of(pausing(500)).verdict.bound_by == "python"
 
