@@ -52,7 +52,7 @@ def test_what_is_within_the_replays_error_is_not_said_to_be_of_no_help() -> None
             for _ in range(6):
                 trace.launch(device_us=40)
     whole, cut = (explain(trace.timeline(trace.events[since:])).result for since in (0, first))
-    assert "Faster host code (C++, a faster CPU) would not help" in whole.verdict.text
+    assert "Faster host code (C++, a faster CPU) would not help: it would gain nothing." in whole.verdict.text
     assert cut.replay
     error = f"{100 * abs(cut.replay.error):.1f} %"
     assert (

@@ -150,9 +150,10 @@ class Outlook:
             said.append(f"Pauses that happened only once ({pauses}) are left out of all figures.")
         free, twice = step - self.freed.gains["host"], self.host_twice_step_ns
         if step - free < max(_HELPS * step, known.error_ns):
-            most = share(round(max(step - free, known.error_ns)), round(step))
+            most = round(max(step - free, known.error_ns))
+            gain = f"at most {share(most, round(step))}" if most else "nothing"
             helps = "may or may not help" if known.error_ns > _HELPS * step else "would not help"
-            said.append(f"Faster host code (C++, a faster CPU) {helps}: it would gain at most {most}.")
+            said.append(f"Faster host code (C++, a faster CPU) {helps}: it would gain {gain}.")
         else:
             said.append(
                 f"If host code were twice as fast (C++ instead of Python), {unit} would take {duration(round(twice))}; "
