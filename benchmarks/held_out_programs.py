@@ -12,85 +12,14 @@ rounds of steps that end with a wait for the device; the first one has every fir
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
 import sys
-import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.on_device import agreement, comparing, machines, measured_on, on_virtual, step_ms, why_skipped
-
-_STEPS, _ROUNDS = 8, 5
-_LIMIT = 0.35  # as for the steps of benchmarks.held_out_mends
-Step = Callable[[], object]
-
-
-def main(argv: list[str] | None = None) -> int:
-    parser = comparing(__doc__)
-    parser.add_argument("--gpu", help="the virtual GPU; without it, the real one")
-    parser.add_argument("--one", help="only this program, in this process")
-    parser.add_argument("names", nargs="*", help="programs; without any, all")
-    args = parser.parse_args(argv)
-    if args.one:
-        print(json.dumps(measured_on() | {"figures": figures_of(PROGRAMS[args.one])}))
-        return 0
-    if not args.gpu and (skipped := why_skipped()):
-        print(skipped)
-        return 0
-    real = [each["programs"] for each in machines(args.against)]
-    programs: dict[str, dict[str, float]] = {}
-    about: dict[str, Any] = {}
-    for name in args.names or PROGRAMS:
-        program = ["-m", "benchmarks.held_out_programs", "--one", name]
-        command = on_virtual(args.gpu, *program) if args.gpu else [sys.executable, *program]
-        said = subprocess.run(command, capture_output=True, text=True, check=False)
-        if said.returncode:
-            print(f"{name:12} failed\n{said.stderr[-2000:]}")
-            continue
-        about = json.loads(said.stdout.splitlines()[-1])
-        programs[name] = found = about.pop("figures")
-        line = "  ".join(f"{label} {value:9,.2f}{_ratios(value, name, label, real)}" for label, value in found.items())
-        print(f"{name:12} {line}", flush=True)
-    for label in ("first", "step") if real else ():
-        its = [{name: of[name][label] for name in of if label in of[name]} for of in real]
-        print(f"{label}: {agreement({name: found[label] for name, found in programs.items()}, its, _LIMIT)}")
-    if args.out:
-        args.out.write_text(json.dumps(about | {"programs": programs}, indent=1) + "\n")
-    return 0
-
-
-def _ratios(value: float, name: str, label: str, real: list[dict[str, dict[str, float]]]) -> str:
-    """Returns a figure of a program over that of each real machine, in parentheses."""
-    ratios = [f"{value / of[name][label]:.2f}" for of in real if label in of.get(name, {})]
-    return f" ({' '.join(ratios)})" if ratios else ""
-
-
-def figures_of(make: Callable[[], Step]) -> dict[str, float]:
-    """Returns how long the first and a later step of a program take, in ms, and the peaks of
-    allocated and of reserved memory, in MiB.
-    """
-    torch.manual_seed(0)
-    begin = time.perf_counter()
-    step = make()
-    torch.cuda.synchronize()
-    made = time.perf_counter()
-    step()
-    torch.cuda.synchronize()
-    first = time.perf_counter()
-    for _ in range(4):
-        step()
-    return {
-        "made": (made - begin) * 1e3,
-        "first": (first - made) * 1e3,
-        "step": step_ms(step, steps=_STEPS, rounds=_ROUNDS),
-        "allocated": torch.cuda.max_memory_allocated() / 2**20,
-        "reserved": torch.cuda.max_memory_reserved() / 2**20,
-    }
+from benchmarks.held_out import Step, compared
 
 
 def letters() -> Step:
@@ -350,4 +279,4 @@ PROGRAMS: dict[str, Callable[[], Step]] = {
 }
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(compared(__doc__, "benchmarks.held_out_programs", PROGRAMS))
