@@ -166,7 +166,7 @@ def bends() -> Step:
         found = net(inside)
         (once,) = torch.autograd.grad(found.sum(), inside, create_graph=True)
         (twice,) = torch.autograd.grad(once.sum(), inside, create_graph=True)
-        loss = (twice + force).square().mean() + 100 * net(ends).square().mean()
+        loss: Tensor = (twice + force).square().mean() + 100 * net(ends).square().mean()
         loss.backward()
         return loss
 

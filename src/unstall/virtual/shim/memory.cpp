@@ -150,9 +150,12 @@ bool is_lazy(size_t bytes) {
   return settings().skip && bytes > size_t(1) << 19;
 }
 
+// If numerics are skipped, a value that is not computed is 0: operators that find shapes by values take that as an index.
 c10::intrusive_ptr<StorageImpl> cpu_storage(size_t bytes) {
   c10::Allocator* allocator = is_lazy(bytes) ? &lazy_allocator : c10::GetCPUAllocator();
-  return c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), bytes, allocator, true);
+  auto storage = c10::make_intrusive<StorageImpl>(StorageImpl::use_byte_size_t(), bytes, allocator, true);
+  if (settings().skip && !is_lazy(bytes)) std::memset(storage->mutable_data(), 0, bytes);
+  return storage;
 }
 
 struct DeviceAllocator final : c10::Allocator {
