@@ -10,7 +10,7 @@ import pytest
 from unstall.virtual.costs.gpu_file import gpu_named, gpu_names
 from unstall.virtual.costs.kernel_names import name_on, needed_capability
 from unstall.virtual.costs.measured_costs import costs_of
-from unstall.virtual.costs.signature import parse
+from unstall.virtual.costs.signature import Signature, TensorSpec, parse
 
 _T4, _A100, _H200 = (7, 5), (8, 0), (9, 0)
 _NVJET = "nvjet_sm90_tst_128x64_64x4_1x1_h_bz_TNT"
@@ -50,3 +50,13 @@ def test_no_kernel_of_a_gpu_names_a_newer_architecture(gpu: str) -> None:
     assert [name for name in names if needed_capability(name) > capability] == []
     assert any("at::native" in name for name in names)
     assert any("sm80_xmma" in name for name in names) == (capability >= _A100)
+
+
+@pytest.mark.parametrize(("source", "result"), [("float32", "float16"), ("float16", "float32"), ("int32", "float64")])
+def test_a_copy_that_converts_is_a_kernel_and_not_a_copy_of_bytes(source: str, result: str) -> None:
+    to, of = (TensorSpec(dtype, (300, 200), (200, 1)) for dtype in (result, source))
+
+    (kernel,) = costs_of("h200").cost(Signature("aten::copy_", "", (to, of, False), (to,))).kernels
+
+    assert "elementwise_kernel" in kernel.name
+    assert "bfloat16" not in kernel.name or "float16" not in (source, result)

@@ -19,8 +19,16 @@ gradient of the weight.
 """
 
 
-_IN_BFLOAT16 = (("__nv_bfloat16", "__half"), ("bfloat16_t", "half_t"), ("BFloat16", "Half"), ("bf16", "f16"))
-"""Words in the names of kernels for bfloat16, and the words that the same kernels for float16 have in their place."""
+_IN_BFLOAT16 = (
+    ("__nv_bfloat16", "__half"),
+    ("bfloat16_t", "half_t"),
+    ("BFloat16", "Half"),
+    ("bfloat16", "float16"),
+    ("bf16", "f16"),
+)
+"""Words in the names of kernels for bfloat16, and the words that the same kernels for float16 have
+in their place.
+"""
 
 
 def in_float16(kernel: str) -> str:

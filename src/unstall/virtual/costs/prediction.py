@@ -95,7 +95,7 @@ class Predictor:
             kernels = (
                 replace(kernels[0], name=f"{name}_kernel", duration_ns=max(1, round(answer.total_ns)), module=-1),
             )
-        if dtype == "float16" and table.variant.startswith("bfloat16"):
+        if "bfloat16" in table.variant and "bfloat16" not in shape.variants[0]:
             kernels = tuple(replace(each, name=in_float16(each.name)) for each in kernels)
         passes = [(size,) for size in found.temporaries] if family.frees_each else [found.temporaries]
         allocations = tuple(sizes for sizes in passes if sizes)

@@ -7,9 +7,10 @@ address for each element.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work
-from unstall.virtual.costs.signature import Signature, TensorSpec
+from unstall.virtual.costs.signature import ITEM_BYTES, Signature, TensorSpec
 
 _WRITES_RESULTS = re.compile(r"_?out$|^out(?=_)|^grad_input$")  # overloads that get their results as arguments
 _THREADS = 128  # of a block
@@ -44,6 +45,9 @@ def describe(signature: Signature) -> CallShape | None:
     mixed = "" if len(kinds) == 1 else f" {'+'.join(sorted({tensor.dtype for tensor in operands}))}>{out.dtype}"
     numel = max(out.numel, main.numel, 1)
     moved = sum(tensor.distinct_bytes for tensor in (*operands, *(results or (out,))))
+    dims = numel, max(moved, 1), _run(operands, out) if "p" in pattern else 1
+    if name == "copy_" and mixed and pattern == "=":
+        return CallShape(tuple(dict.fromkeys(_conversions(main.dtype, out.dtype))), dims)
     arity = min(sum(1 for tensor in operands if tensor.numel > 1), 3)
     called = f"{name}.{overload}"
     variants = [f"{main.dtype} {called} {pattern}{mixed}", f"{main.dtype} {called} {pattern}"]
@@ -61,7 +65,18 @@ def describe(signature: Signature) -> CallShape | None:
         "b": ["float32 add.Tensor =b"],
         "p": ["float32 add.Tensor =p", "float32 copy_. p"],
     }[rough]
-    return CallShape(tuple(dict.fromkeys(variants)), (numel, max(moved, 1), _run(operands, out) if rough == "p" else 1))
+    return CallShape(tuple(dict.fromkeys(variants)), dims)
+
+
+def _conversions(source: str, result: str) -> Iterator[str]:
+    """Returns the variants of a copy that converts elements, most similar first. None copies bytes as they are, which
+    the driver does, and not a kernel.
+    """
+    widens = ITEM_BYTES.get(result, 4) > ITEM_BYTES.get(source, 4)
+    similar = {"float16": "bfloat16"}
+    usual = ("bfloat16", "float32") if widens else ("float32", "bfloat16")
+    for one, other in ((source, result), (similar.get(source, source), similar.get(result, result)), usual):
+        yield f"{one} copy_. = {one}>{other}"
 
 
 def fits(signature: Signature) -> bool:
