@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,16 @@ _LIMITS = {"first": 0.35, "step": 0.35, "device": 0.15, "kernels": 0, "waits": 0
 Step = Callable[[], object]
 
 
-def compared(about: str | None, module: str, programs: Mapping[str, Callable[[], Step]]) -> int:
+def compared(
+    about: str | None, module: str, programs: Mapping[str, Callable[[], Step]], by_values: Collection[str] = ()
+) -> int:
     """Runs the command line of a benchmark: measures programs, and compares them with real machines.
 
     Args:
         about: The documentation of the benchmark.
         module: The module that calls this, by which a program is run in a process of its own.
         programs: By name, a function that makes a program and returns its step.
+        by_values: The names of the programs whose kernels depend on values. The virtual GPU computes them.
 
     Returns:
         The exit code.
@@ -54,7 +57,8 @@ def compared(about: str | None, module: str, programs: Mapping[str, Callable[[],
     told: dict[str, Any] = {}
     for name in args.names or programs:
         program = ["-m", module, "--one", name, *(["--traces", str(args.traces)] if args.traces else [])]
-        command = on_virtual(args.gpu, *program) if args.gpu else [sys.executable, *program]
+        numerics = "real" if name in by_values else "skip"
+        command = on_virtual(args.gpu, *program, numerics=numerics) if args.gpu else [sys.executable, *program]
         said = subprocess.run(command, capture_output=True, text=True, check=False)
         if said.returncode:
             print(f"{name:12} failed\n{said.stderr[-2000:]}", flush=True)

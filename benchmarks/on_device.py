@@ -40,11 +40,11 @@ def measured_on() -> dict[str, object]:
     }
 
 
-def on_virtual(gpu: str, *program: str) -> list[str]:
-    """Returns the command that runs a program on a virtual GPU, which does not compute the values
+def on_virtual(gpu: str, *program: str, numerics: str = "skip") -> list[str]:
+    """Returns the command that runs a program on a virtual GPU, which by default does not compute the values
     of large tensors.
     """
-    return [sys.executable, "-W", "ignore", "-m", "unstall.virtual", "--gpu", gpu, "--numerics", "skip", *program]
+    return [sys.executable, "-W", "ignore", "-m", "unstall.virtual", "--gpu", gpu, "--numerics", numerics, *program]
 
 
 def comparing(about: str | None) -> argparse.ArgumentParser:
