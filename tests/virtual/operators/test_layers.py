@@ -59,6 +59,10 @@ DROPPING = (
 )
 
 
+def test_a_question_about_shapes_runs_nothing_on_the_device() -> None:
+    assert told_by("layers")["asked"] == []
+
+
 @pytest.mark.parametrize("layer", BIT_FOR_BIT)
 def test_a_layer_gives_the_cpu_s_values_bit_for_bit(layer: str) -> None:
     assert told_by("layers")[layer] == 0.0

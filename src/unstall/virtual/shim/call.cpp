@@ -489,7 +489,7 @@ class OperatorCall {
       launch.output(value.toTensor());
       return value.toTensor().defined() ? size_t(value.toTensor().numel()) : 0;
     }
-    if (!value.isTensorList()) return 1;
+    if (!value.isTensorList()) return 0; // an answer, as to whether cuDNN takes some arguments, needs no kernel
     size_t elements = 0;
     for (const Tensor& one : value.toTensorVector()) {
       launch.output(one);
