@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unstall.timeline.columns import DeviceKind
 from unstall.virtual.costs.collectives import Operation, Transfer
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.log import CPU_PREFIX, ON_HOST, RECORD, USE, CopyFlag, LogCode, RawFault, Stack, Within
@@ -232,6 +233,7 @@ class Fixed:
         kernel = Kernel(
             of.pop("name", "kernel"),
             int(signature.name),
+            DeviceKind(of.pop("kind", DeviceKind.KERNEL)),
             share=of.pop("share", 1000 if of.pop("fills", True) else 1),
             module=of.pop("module", 0),
             host_ns=of.pop("before_each_ns", 0),

@@ -9,7 +9,7 @@ import pytest
 from virtual.simulate.logs import HOST, LIMITS, MIB
 from virtual.simulate.runs import begin, calls, ops
 
-from unstall.timeline.columns import HostKind
+from unstall.timeline.columns import DeviceKind, HostKind
 from unstall.virtual.log import CopyFlag, LogCode
 
 H2D, D2H, D2D = CopyFlag.HOST_TO_DEVICE, CopyFlag.DEVICE_TO_HOST, CopyFlag.DEVICE_TO_DEVICE
@@ -312,6 +312,15 @@ def test_a_read_that_a_launch_includes_is_simulated_once() -> None:
     assert (simulator.call_facts(0), ops) == ((0, True), 1)
     assert simulator.simulation.history.ran.length == ops
     assert simulator.simulation.now(0) == before
+
+
+def test_an_operator_waits_for_what_it_copies_from_the_host() -> None:
+    log, simulator = begin()
+    log.launch(50_000, name="Memcpy HtoD (Pageable -> Device)", kind=int(DeviceKind.COPY))
+    simulator.drain()
+    ((_, _, end),) = ops(simulator.timeline())
+    assert simulator.simulation.now(0) > end
+    assert simulator.call_facts(0) == (0, False)  # it reads no value
 
 
 def test_kernels_take_longer_on_a_device_whose_clocks_are_lower() -> None:

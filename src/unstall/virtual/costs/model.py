@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -75,14 +75,19 @@ class OperatorCost:
     fallback: OperatorCost | None = None
 
     @property
-    def reads_value(self) -> bool:
-        """Whether the operator copies a value to the host, and so waits for it."""
-        return any("Memcpy DtoH" in kernel.name for kernel in self.kernels)
+    def waits_for(self) -> Literal["value", "upload"] | None:
+        """Which copy of its own the operator waits for: "value" if it copies to the host, else "upload" if it copies
+        from the host, else None.
+        """
+        names = [kernel.name for kernel in self.kernels if kernel.name.startswith("Memcpy")]
+        if any("DtoH" in name for name in names):
+            return "value"
+        return "upload" if any("HtoD" in name for name in names) else None
 
     @property
     def may_wait(self) -> bool:
-        """Whether a launch of the operator may make the host wait: for a value, or for memory."""
-        return bool(self.temporaries or self.workspaces or self.reads_value)
+        """Whether a launch of the operator may make the host wait: for a copy, or for memory."""
+        return bool(self.temporaries or self.workspaces or self.waits_for)
 
 
 @dataclass(frozen=True, slots=True)

@@ -317,7 +317,7 @@ class Actions:
 
     def _copied(self, kernel: Kernel) -> list[RecipeStep]:
         """Returns the host instructions for a copy that an operator makes. The direction is found
-        from the name of `kernel`. If the copy is from device to host, the host waits for it.
+        from the name of `kernel`. If the copy is from or to the host, the host waits for it.
         """
         direction = next(
             (direction for text, direction in _IN_NAMES.items() if text in kernel.name), CopyDirection.DEVICE_TO_DEVICE
@@ -326,7 +326,7 @@ class Actions:
         pinned = "Pageable" not in kernel.name
         op = self._copy_op(kernel.name, kernel.duration_ns, direction, pinned, -1)
         steps = [RecipeStep(Do.LAUNCH, RuntimeCall.COPY, call=host.copy, ops=(op,))]
-        if direction == CopyDirection.DEVICE_TO_HOST:
+        if direction in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST):
             steps.append(
                 RecipeStep(Do.SYNC_STREAM, RuntimeCall.SYNC_STREAM, call=host.synchronize, latency=limits.wake_latency)
             )

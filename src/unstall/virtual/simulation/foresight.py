@@ -34,8 +34,8 @@ class Foresight:
             return simulation.requests.foresee(device, stream, [size_bytes], is_done) or None
 
     def launch(self, device: int, stream: int, signature: int) -> Kind | None:
-        """Returns what the launch of an operator would wait for: "value" if the operator copies to
-        the host; else the call of the driver that its workspaces or its temporary memory need.
+        """Returns what the launch of an operator would wait for: a copy that the operator makes to or
+        from the host; else the call of the driver that its workspaces or its temporary memory need.
         Returns None if the launch would not wait.
 
         Args:
@@ -50,8 +50,8 @@ class Foresight:
             if not cost.may_wait:
                 self._never_wait.add(signature)
                 return None
-            if cost.reads_value:
-                return "value"
+            if cost.waits_for:
+                return cost.waits_for
             sizes = chain.from_iterable(cost.temporaries)
             if not simulation.server.has_workspaces(self._simulator.this_thread(), device, stream, cost):
                 sizes = chain((size for _, size in cost.workspaces), sizes)

@@ -356,7 +356,7 @@ class Simulator:
                 self.drain()
                 for device in range(self.options.devices):
                     self._set_headroom(device)
-            return sum(growth(sizes) for sizes in set(cost.temporaries)) or int(kept > 0), cost.reads_value
+            return sum(growth(sizes) for sizes in set(cost.temporaries)) or int(kept > 0), cost.waits_for == "value"
 
     def make_room(self, device: int, request: int) -> None:
         """Simulates a request for memory that may not fit on the device: an allocation, or the
