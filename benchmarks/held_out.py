@@ -54,7 +54,6 @@ def compared(
         args.traces.mkdir(parents=True, exist_ok=True)
     real = [each["programs"] for each in machines(args.against)]
     found: dict[str, dict[str, float]] = {}
-    told: dict[str, Any] = {}
     for name in args.names or programs:
         program = ["-m", module, "--one", name, *(["--traces", str(args.traces)] if args.traces else [])]
         numerics = "real" if name in by_values else "skip"
@@ -63,25 +62,23 @@ def compared(
         if said.returncode:
             print(f"{name:12} failed\n{said.stderr[-2000:]}", flush=True)
             continue
-        told = json.loads(said.stdout.splitlines()[-1])
+        told: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
         found[name] = figures = told.pop("figures")
         line = "  ".join(
             f"{label} {value:9,.2f}{_ratios(value, name, label, real)}" for label, value in figures.items()
         )
         print(f"{name:12} {line}", flush=True)
+        if args.out:  # after each: a machine may be taken back
+            args.out.write_text(json.dumps(told | {"programs": found}, indent=1) + "\n")
     for label, limit in _LIMITS.items():
         its = [{name: of[name][label] for name in of if label in of[name]} for of in real]
         if any(its):
             print(f"{label}: {agreement({name: each[label] for name, each in found.items()}, its, limit)}")
-    if args.out:
-        args.out.write_text(json.dumps(told | {"programs": found}, indent=1) + "\n")
     return 0
 
 
 def _ratios(value: float, name: str, label: str, real: list[dict[str, dict[str, float]]]) -> str:
-    """Returns a figure of a program over that of each real machine, in parentheses. Of figures that may be 0, returns
-    the real ones.
-    """
+    """Returns a figure of a program over that of each real machine, in parentheses; "of 0" if that is 0."""
     its = [of[name][label] for of in real if label in of.get(name, {})]
     ratios = [f"{value / of:.2f}" if of else "of 0" for of in its]
     return f" ({' '.join(ratios)})" if ratios else ""
