@@ -5,5 +5,6 @@
 
 They are as different as possible from each other: two derivatives, sparse and ragged tensors, linear algebra, Fourier
 transforms, loops that read values, batches that grow. They use torch alone. None had a part in the costs of the
-virtual GPU when they were first run (2026-11-28).
+virtual GPU when they were first run (2026-11-28). What an H200 took is benchmarks/results/held_out_more_h200.json;
+held_out_more_virtual.json is what was predicted.
 """
