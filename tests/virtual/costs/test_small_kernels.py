@@ -47,3 +47,15 @@ def test_sums_of_rows_keep_what_they_take_beyond_their_memory() -> None:
     call = Signature("aten::sum", "dim_IntList", (x, (1,), False, None), (_tensor(16_384),))
     assert sum(_us(call)) == pytest.approx(105, rel=0.1)  # 107 and 116 us were measured on an H100
     assert sum(_us(call, "h200")) < 0.8 * sum(_us(call))
+
+
+@pytest.mark.parametrize("name", ["index_add", "scatter_add"])
+def test_an_operator_in_place_copies_nothing_first(name: str) -> None:
+    x, source = _tensor(500, 64), _tensor(900, 64)
+    index = _tensor(900, dtype="int64") if name == "index_add" else _tensor(900, 64, dtype="int64")
+    own, in_place = (
+        [kernel.name for kernel in costs_of("h200").cost(Signature(called, "", (x, 0, index, source), (x,))).kernels]
+        for called in (f"aten::{name}", f"aten::{name}_")
+    )
+    assert [kernel for kernel in own if "DtoD" not in kernel] == in_place
+    assert own != in_place
