@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain, repeat
 
 from unstall.timeline.columns import CopyDirection
 from unstall.virtual.costs.collectives import Operation, Transfer, transfer
@@ -23,7 +24,7 @@ from unstall.virtual.costs.host_work import host_work_ns
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.piece import Piece
-from unstall.virtual.costs.pieces import by_gradient, in_one_format, pieces, without_bias
+from unstall.virtual.costs.pieces import by_cudnn, by_gradient, in_one_format, pieces, without_bias
 from unstall.virtual.costs.prediction import (
     PieceCost,
     Predictor,
@@ -144,7 +145,7 @@ class MeasuredCosts:
             found, passes = known[id(piece)]
             if piece.zeroes:
                 kernels.append(self._predictor.zeroing(piece.zeroes))
-            kernels += (replace(found[0], host_ns=piece.host_ns), *found[1:]) if piece.host_ns else found
+            kernels += _on_the_host(piece, found) if piece.host_ns or piece.between_ns else found
             held += piece.holds
             if passes:
                 temporaries += ((*held, *passes[0]), *passes[1:])
@@ -185,9 +186,9 @@ class MeasuredCosts:
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
         """Returns the pieces in which CUDA runs a call, in order.
 
-        The gradients of a convolution are pieces. The pieces of a convolution also depend on what
-        was measured: its bias becomes a piece of its own if the measured convolution that is most
-        like it has no bias.
+        The gradients of a convolution are pieces, and so is a bias that torch adds. If torch may
+        compute several gradients at once, that of the bias becomes a piece of its own if the
+        measured convolution that is most like it has no bias.
         """
         apart = pieces(signature)
         last = apart[-1].signature
@@ -198,10 +199,13 @@ class MeasuredCosts:
             apart = (*apart[:-1], *in_one_format(last))
             last = apart[-1].signature
             described = describe(last)
-        if described and convolutions.has_parts(described[1].variants[0]):
-            return (*apart[:-1], *by_gradient(last))
+        variant = described[1].variants[0] if described else ""
         bare = without_bias(last)
-        if bare is not None and self._unlike(bare[0], False) < self._unlike(last, True):
+        if convolutions.has_parts(variant):
+            return (*apart[:-1], *by_gradient(last))
+        if convolutions.is_by_cudnn(variant):
+            return (*apart[:-1], *by_cudnn(*(bare or (last,))))
+        if bare is not None and "backward" in variant and self._unlike(bare[0], False) < self._unlike(last, True):
             return (*apart[:-1], *map(Piece, bare))
         return apart
 
@@ -284,6 +288,12 @@ class MeasuredCosts:
         sizes = self._gpu.file.workspaces or self._measured.file.workspaces
         lt = name == "_addmm_activation" or (name == "addmm" and len(signature.tensors[0].sizes) == 1)
         return {key: size for key, size in sizes.items() if key != "cublaslt" or lt}
+
+
+def _on_the_host(piece: Piece, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """Returns the kernels of a piece with the host time before each."""
+    times = chain((piece.host_ns,), repeat(piece.between_ns))
+    return tuple(replace(kernel, host_ns=ns) for kernel, ns in zip(kernels, times, strict=False))
 
 
 def costs_of(name: str) -> MeasuredCosts:

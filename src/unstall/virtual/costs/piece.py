@@ -18,6 +18,7 @@ class Piece:
         ns: How long the only kernel of the piece takes. None: the piece is predicted as any other
             call with this signature.
         host_ns: How long the host works before the piece, in addition to the cost of a launch.
+        between_ns: How long it works before each further kernel of the piece, in addition to that.
         takes_workspace: Whether the piece has a workspace, if it is a matrix product. Without one, it is
             one kernel.
         zeroes: The bytes that a memset sets to zero before the piece; 0 if there is no memset.
@@ -27,5 +28,6 @@ class Piece:
     holds: tuple[int, ...] = ()
     ns: int | None = None
     host_ns: int = 0
+    between_ns: int = 0
     takes_workspace: bool = True
     zeroes: int = 0

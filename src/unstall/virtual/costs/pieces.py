@@ -22,6 +22,13 @@ from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_st
 _ACCUMULATE = ("sum", "nansum", "prod", "cumsum", "cumprod")
 _HALF = ("float16", "bfloat16")
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
+_CUDNN_NS, _CUDNN_KERNEL_NS, _NEXT_GRADIENT_NS = 9_700, 3_500, 10_600
+_ADDITION_NS, _SUM_NS = 8_600, 9_000
+"""How long the host works on parts of a convolution, besides the launches: how much more on a convolution of cuDNN than
+on one of torch's own, and on each of its kernels but the first; on a second gradient; on adding a bias, and on the sum
+that is its gradient. Means over six convolutions in float32 on an H200, less what the rest of the call costs here
+(benchmarks/results/conv_host_h200.json).
+"""
 
 
 def pieces(signature: Signature) -> tuple[Piece, ...]:
@@ -58,6 +65,14 @@ def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
     return bare, Signature("aten::add_", "Tensor", (out, spread, 1), (out,))
 
 
+def by_cudnn(signature: Signature, bias: Signature | None = None) -> tuple[Piece, ...]:
+    """Returns the pieces of a forward pass that cuDNN computes: the convolution, and the addition of its bias if there
+    is one.
+    """
+    added = (Piece(bias, host_ns=_ADDITION_NS),) if bias else ()
+    return (Piece(signature, host_ns=_CUDNN_NS, between_ns=_CUDNN_KERNEL_NS), *added)
+
+
 def by_gradient(signature: Signature) -> tuple[Piece, ...]:
     """Returns the pieces of the backward of a convolution: one for each gradient that it computes,
     of the input, of the weight and of the bias, in this order.
@@ -65,7 +80,10 @@ def by_gradient(signature: Signature) -> tuple[Piece, ...]:
     bare, *bias = without_bias(signature) or (signature,)
     mask = bare.value(len(bare.inputs) - 1, ())
     wanted = [tuple(at == place for at in range(3)) for place, asked in enumerate(mask) if asked]
-    return tuple(map(Piece, (*(replace(bare, inputs=(*bare.inputs[:-1], only)) for only in wanted), *bias)))
+    gradients = [replace(bare, inputs=(*bare.inputs[:-1], only)) for only in wanted]
+    before = (0, *[_NEXT_GRADIENT_NS] * len(gradients))
+    pieces = (Piece(each, host_ns=ns, between_ns=_CUDNN_KERNEL_NS) for each, ns in zip(gradients, before, strict=False))
+    return (*pieces, *(Piece(each, host_ns=_SUM_NS) for each in bias))
 
 
 def in_one_format(signature: Signature) -> tuple[Piece, ...]:

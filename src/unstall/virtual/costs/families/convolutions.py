@@ -118,6 +118,14 @@ def has_parts(variant: str) -> bool:
     return kind.startswith("backward") and shape != "depthwise" and layouts in ("ccc", "lcl")
 
 
+def is_by_cudnn(variant: str) -> bool:
+    """Returns whether cuDNN computes the forward passes of a variant (see `CallShape`). Torch computes those of each
+    channel alone.
+    """
+    _, kind, shape, _ = variant.split()
+    return kind.startswith("forward") and shape != "depthwise"
+
+
 def of_all_gradients(variant: str) -> tuple[str, ...]:
     """Returns the names of the variants of which a variant of one gradient (see `CallShape`) is a
     part. Returns none for other variants.
