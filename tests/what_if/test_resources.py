@@ -230,8 +230,8 @@ def freed(**gains: float) -> Freed:
     [
         ({"host": 50, "kernels": 20}, ["host"]),
         ({"host": 50, "kernels": 48}, ["host", "kernels"]),
-        ({"host": 3, "kernels": 4}, ["kernels", "host"]),
-        ({"host": 2, "kernels": 2.9}, []),
+        ({"host": 5, "kernels": 6}, ["kernels", "host"]),
+        ({"host": 4, "kernels": 4.9}, []),
         ({"host": 0, "kernels": 0}, []),
     ],
 )

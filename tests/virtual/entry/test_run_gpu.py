@@ -230,7 +230,7 @@ def test_the_module_runs_a_program_in_its_own_process() -> None:
         (["--gpu", "h200:2,2@0.8"], "after the comma, give a device and its part of the clocks"),
         (["--gpu", "h200:2,1@1.5"], "after the comma, give a device and its part of the clocks"),
         (["--gpu", "h200:2,1@0.8,1@0.7"], "each device once"),
-        (["--numerics", "skip"], "give --gpu too"),
+        (["--numerics", "skip"], "--numerics needs --gpu"),
         (["--gpu", "h200", "--recorder", "torch"], "about a real GPU"),
     ],
 )
