@@ -247,3 +247,22 @@ def test_patches_are_taken_from_one_image_after_the_other() -> None:
         return costs_of("h200").cost(Signature("aten::im2col", "", args, (_tensor(batch, 144, 784),)))
 
     assert taken(24).kernels == taken(1).kernels * 24
+
+
+@pytest.mark.parametrize(("order", "times"), [(33, 7), (200, 7), (32, 1), (4, 1)])
+def test_large_matrices_are_decomposed_one_after_the_other(order: int, times: int) -> None:
+    several, one = (_eigenvalues(*batch, order, order) for batch in ((7,), ()))
+
+    assert len(pieces(several)) == times
+    if times > 1:
+        whole, single = (costs_of("h200").cost(each) for each in (several, one))
+        assert [kernel.name for kernel in whole.kernels] == 7 * [kernel.name for kernel in single.kernels]
+
+
+def test_of_very_many_matrices_not_each_is_simulated() -> None:
+    assert len(pieces(_eigenvalues(100_000, 40, 40))) == 1
+
+
+def _eigenvalues(*sizes: int) -> Signature:
+    x, values = (TensorSpec("float32", each, contiguous_strides(each)) for each in (sizes, sizes[:-1]))
+    return Signature("aten::_linalg_eigh", "", (x, "L", True), (values, x))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
 from unstall.virtual.costs.families.products import layout
 from unstall.virtual.costs.piece import Piece
@@ -21,6 +22,10 @@ from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_st
 
 _ACCUMULATE = ("sum", "nansum", "prod", "cumsum", "cumprod")
 _HALF = ("float16", "bfloat16")
+_AT_ONCE = 32
+"""Up to which order cuSOLVER decomposes all matrices of a batch at once."""
+_MOST_IN_TURN = 1_000
+"""Of how many matrices each is simulated. More would take the simulation too long."""
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
 _CUDNN_NS, _CUDNN_KERNEL_NS, _NEXT_GRADIENT_NS = 9_700, 3_500, 10_600
 _ADDITION_NS, _SUM_NS = 8_600, 9_000
@@ -314,6 +319,24 @@ def _of_each_image(signature: Signature) -> tuple[Piece, ...]:
     return (piece,) * x.sizes[0]
 
 
+def _in_turn(signature: Signature) -> tuple[Piece, ...]:
+    """Returns the pieces of a search for eigenvalues or singular values: one for each matrix, if
+    cuSOLVER decomposes one after the other. On an H200, 907 matrices of 90 x 45 take 226,427
+    kernels, as many for each as for one alone.
+    """
+    x = signature.tensor(0)
+    if x is None or len(x.sizes) < 3 or max(x.sizes[-2:]) <= _AT_ONCE:
+        return (Piece(signature),)
+    several = len(x.sizes) - 2
+    count = prod(x.sizes[:several])
+    if not 1 < count <= _MOST_IN_TURN:
+        return (Piece(signature),)
+    one, *results = (
+        replace(each, sizes=each.sizes[several:], strides=each.strides[several:]) for each in (x, *signature.results)
+    )
+    return (Piece(replace(signature, inputs=(one, *signature.inputs[1:]), outputs=tuple(results))),) * count
+
+
 def _placed(signature: Signature) -> tuple[Piece, ...]:
     """Returns the pieces of an index_put that accumulates. With several tensors of indices, torch
     first makes one tensor of offsets in memory: it makes negative indices positive, multiplies each
@@ -406,6 +429,8 @@ _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     "aten::huber_loss": _reduced(2),
     "aten::binary_cross_entropy": _reduced(3),
     **dict.fromkeys(RECURRENT, recurrent),
+    "aten::_linalg_eigh": _in_turn,
+    "aten::_linalg_svd": _in_turn,
     "aten::roll": _rolled,
     "aten::im2col": _of_each_image,
     "aten::_index_put_impl_": _placed,
