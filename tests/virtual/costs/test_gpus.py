@@ -429,3 +429,14 @@ def test_a_scatter_in_place_takes_what_its_indices_do_however_large_the_table_is
 
     assert placed(4096) < 4 * 5_200
     assert placed(4096) < 2 * placed(64)
+
+
+def test_an_index_takes_longer_the_more_it_names() -> None:
+    x = _tensor(1_000, 3_000)
+
+    def ns(count: int) -> int:
+        places = TensorSpec("int64", (count,), (1,))
+        call = Signature("aten::index_add", "", (x, 0, places, _tensor(count, 3_000), 1), (x,))
+        return sum(kernel.duration_ns for kernel in costs_of("h200").cost(call).kernels)
+
+    assert 1.3 < ns(4_000) / ns(1_000) < 4

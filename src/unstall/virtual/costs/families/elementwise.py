@@ -13,6 +13,7 @@ from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work
 from unstall.virtual.costs.signature import ITEM_BYTES, Signature, TensorSpec
 
 _WRITES_RESULTS = re.compile(r"_?out$|^out(?=_)|^grad_input$")  # overloads that get their results as arguments
+_OVERLOADS = {"arange": "start_step"}  # by operator whose overloads all run the kernels of one
 _THREADS = 128  # of a block
 _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 
@@ -37,6 +38,7 @@ def describe(signature: Signature) -> CallShape | None:
     if _WRITES_RESULTS.search(overload):  # the last arguments are the results
         operands = tensors[: len(tensors) - max(1, len(results))]
         overload = _WRITES_RESULTS.sub("", overload)
+    overload = _OVERLOADS.get(name, overload)
     pattern = (
         "".join(sorted((_lies(tensor, out) for tensor in operands), reverse=False)) if len(operands) < 5 else "many"
     )

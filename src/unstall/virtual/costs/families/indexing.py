@@ -150,6 +150,9 @@ def describe(signature: Signature) -> CallShape | None:
             if signature.value(3, False) is True:
                 pattern = " adding sorted" if count > _ONE_TILE else " adding"
             out = tensors[-1]
+    elif kind in ("index_add", "index_add_") and len(tensors) > 2:
+        count, out = tensors[1].numel, tensors[2]
+        run = out.numel // max(count, 1)
     elif kind == "take":
         count = out.numel
     elif kind in ("gather", "scatter", "scatter_", "scatter_add", "scatter_add_"):

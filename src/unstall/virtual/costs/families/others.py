@@ -148,9 +148,10 @@ NAMES = (
 
 
 def describe(signature: Signature) -> CallShape | None:
-    """Describes a call by the elements of its largest argument and of its results, by the size of the dimension along
-    which it works, and by the number of elements between two neighbours along it. For matrices, the last two are the
-    numbers of columns and of rows. Returns None for a call without tensors.
+    """Describes a call by the elements of its largest argument and of its results, by the size of
+    the dimension along which it works, and by the number of elements between two neighbours along
+    it. For matrices, the last two are the numbers of columns and of rows. The results of an index
+    are what it names, however often. Returns None for a call without tensors.
     """
     name = signature.name.removeprefix("aten::")
     given = signature.tensors
@@ -180,6 +181,8 @@ def describe(signature: Signature) -> CallShape | None:
             extent, inner = x.sizes[dim], prod(x.sizes[dim + 1 :])
             kind += " last" if inner == 1 else ""
     written = sum(result.numel for result in results)
+    if name.startswith("index_") and len(given) > 1:
+        written = given[1].numel * (x.numel // max(extent, 1))
     plain = kind.removesuffix(" last")
     variants = tuple(f"{x.dtype} {each}" for each in (kind, plain, f"{plain} last"))
     others = tuple(f"float32 {each.partition(' ')[2]}" for each in variants)
