@@ -28,7 +28,8 @@ from unstall.virtual.costs.measure import measure, resolve, signature_of, split
 from unstall.virtual.costs.measured_costs import MeasuredCosts, costs_of
 from unstall.virtual.costs.signature import Signature, TensorSpec
 from unstall.virtual.costs.suite import Case, TensorPool
-from unstall.virtual.costs.suite.convolution import FIRST_CHANNELS, Shape, backward, forward, sampled
+from unstall.virtual.costs.suite.conv_shapes import Shape, sampled
+from unstall.virtual.costs.suite.convolution import FIRST_CHANNELS, backward, forward
 
 _SECONDS = 72.0  # for shapes in TF32; float32 without it takes a fifth of that
 _FITTED, _HELD_OUT = 5000, 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import prod
+from math import exp, log, prod
 from typing import TypeAlias
 
 import torch
@@ -61,10 +61,15 @@ def spread(count: int, *ranges: tuple[int, int], most: int = 1 << 24) -> list[tu
     rng = random.Random(count)
     found: list[tuple[int, ...]] = []
     while len(found) < count:
-        sizes = tuple(round(least * (largest / least) ** rng.random()) for least, largest in ranges)
+        sizes = tuple(log_uniform(rng, least, largest) for least, largest in ranges)
         if prod(sizes) <= most:
             found.append(sizes)
     return found
+
+
+def log_uniform(draw: random.Random, least: int, largest: int) -> int:
+    """Returns a random size: each doubling from the least to the largest is as likely as any other."""
+    return round(exp(draw.uniform(log(least), log(largest))))
 
 
 class TensorPool:
