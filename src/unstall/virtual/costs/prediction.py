@@ -91,8 +91,6 @@ class Predictor:
         answer = self._estimate(signature, family, shape, table, dtype)
         found = self._found(signature, family, shape, table, answer, dtype)
         kernels = found.kernels
-        if name.rstrip("_") == _called(table.variant) != name:  # measured with a result of its own, a copy at first
-            kernels = tuple(kernel for kernel in kernels if "DtoD" not in kernel.name)
         if not known and len(kernels) == 1:
             kernels = (
                 replace(kernels[0], name=f"{name}_kernel", duration_ns=max(1, round(answer.total_ns)), module=-1),

@@ -50,8 +50,8 @@ class Foresight:
             if not cost.may_wait:
                 self._never_wait.add(signature)
                 return None
-            if cost.waits_for:
-                return cost.waits_for
+            if copied := cost.waits_for:
+                return copied
             sizes = chain.from_iterable(cost.temporaries)
             if not simulation.server.has_workspaces(self._simulator.this_thread(), device, stream, cost):
                 sizes = chain((size for _, size in cost.workspaces), sizes)

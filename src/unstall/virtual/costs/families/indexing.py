@@ -192,12 +192,16 @@ def of_blocks_ns(shape: CallShape, multiprocessors: int) -> float:
 
 def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) -> Found:
     """Returns what a call launches and allocates. `_index_put_impl_` with `unsafe`, which autograd
-    calls, does not check its indices. The gradient of bags sorts few pairs in one tile.
+    calls, does not check its indices. The gradient of bags sorts few pairs in one tile. What works
+    in place does not copy its table first, as the same operator with a result of its own does.
     """
     if signature.name == "aten::_index_put_impl_" and signature.value(4, False) is True:
         return _without_checks(found)
     if signature.name == "aten::_embedding_bag_backward":
         return found._replace(kernels=sorted_in_one_tile(found.kernels, shape.dims[0]))
+    name, measured = signature.name.removeprefix("aten::"), found.variant.split()[1]
+    if name.rstrip("_") == measured != name:
+        return found._replace(kernels=tuple(kernel for kernel in found.kernels if "DtoD" not in kernel.name))
     return found
 
 
