@@ -145,7 +145,11 @@ def _keep(task: Task, digest: str, data: bytes) -> None:
 
 def _prune(folder: Path) -> None:
     """If the summaries in `folder` have more than 2 GiB, removes the oldest of them until they have at most 2 GiB."""
-    files = [(entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(folder)]
+    files = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):  # another thread or process has renamed or removed it
+                files.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if total <= _MOST_CACHED_BYTES:
