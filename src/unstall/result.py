@@ -117,7 +117,9 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
         apart: Number of steps that contain no checks, but lie outside the longest stretch of steps
             without checks.
         loops: Number of steps of other loops than the longest. A loop is one over the items of
-            `unstall.stream_map`, `unstall.prefetch` or a DataLoader.
+            `unstall.stream_map`, `unstall.prefetch` or a DataLoader, or one of training steps.
+        mixed: Number of steps that begin with other work than the rest, such as an evaluation between
+            two training loops.
         empty: Number of steps in which nothing is launched.
         later: Number of steps after those that were asked for.
         of: Number of all steps, including those that the figures are about.
@@ -128,6 +130,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     proving: int = 0
     apart: int = 0
     loops: int = 0
+    mixed: int = 0
     empty: int = 0
     later: int = 0
     of: int
@@ -136,7 +139,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def count(self) -> int:
         """Number of steps that are left out."""
-        return self.warmup + self.proving + self.apart + self.loops + self.empty + self.later
+        return self.warmup + self.proving + self.apart + self.loops + self.mixed + self.empty + self.later
 
     @property
     def most(self) -> bool:

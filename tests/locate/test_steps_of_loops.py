@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
+
 import pytest
 from findings import result_of
 from traces import TraceBuilder
@@ -51,3 +54,47 @@ def test_steps_in_which_nothing_is_launched_are_told() -> None:
     result = result_of(loops(9, last_launches=0))
     assert result.steps.count == 8
     assert steps_line(result.source, result.steps).endswith("; left out: 1 in which nothing is launched")
+
+
+def training(others: Sequence[int], by: str = "Optimizer.step#SGD.step", *, longer: bool = False) -> TraceBuilder:
+    """Trains, for each of `others`, one step of four kernels forward, four backward and an update. Before the step,
+    an evaluation launches so many kernels. With `longer`, the passes of the step are so much longer instead."""
+    trace = TraceBuilder(enter_us=0.001)
+
+    def launch(name: str, count: int) -> None:
+        for _ in range(count):
+            trace.launch(name, 10)
+
+    for number, other in enumerate(others):
+        with trace.annotation(f"{by}#{number}") if by == "unstall.step" else nullcontext():
+            launch("forward", other + 4)
+            launch("backward", other + 4 if longer else 4)
+            with nullcontext() if by == "unstall.step" else trace.annotation(by):
+                launch("update", 1)
+    trace.sync()
+    return trace
+
+
+TWO_EVALUATIONS = (*[0] * 6, 30, *[0] * 5, 20, *[0] * 5)
+
+
+@pytest.mark.parametrize("by", ["Optimizer.step#SGD.step", "unstall.step"])
+def test_an_evaluation_between_two_training_loops_is_in_no_step(by: str) -> None:
+    """The last loop counts, without the step that begins with the evaluation."""
+    result, alone = result_of(training(TWO_EVALUATIONS, by)), result_of(training([0] * 6, by))
+    left_out = result.steps.left_out
+    assert left_out is not None
+    assert (result.steps.count, left_out.mixed, left_out.of - left_out.count) == (5, 2, 5)
+    assert "2 with an evaluation or other work before the step" in steps_line(result.source, result.steps)
+    assert result.steps.mean_ns == pytest.approx(alone.steps.mean_ns, rel=0.02)
+
+
+def test_a_step_that_is_long_in_itself_counts() -> None:
+    """A longer sequence has more launches of all kinds, so the step does not end as others do."""
+    steps = find_steps(training(TWO_EVALUATIONS, longer=True).timeline())
+    assert (len(steps), steps.left_out) == (18, None)
+
+
+def test_other_work_in_many_steps_is_part_of_them() -> None:
+    steps = find_steps(training((0, 20, 0, 0, 20, 20, 0, 20, 0, 0, 0, 20)).timeline())
+    assert (len(steps), steps.left_out) == (12, None)

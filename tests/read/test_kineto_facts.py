@@ -11,11 +11,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from unstall.errors import TraceError
 from unstall.read.events import Events
 from unstall.read.kineto import read
+from unstall.timeline.columns import StepsLeftOut
 
 
 def trace(tmp_path: Path, *events: str, **around: Any) -> Events:
@@ -127,6 +129,12 @@ def test_what_the_recording_was_told_of_steps_and_of_the_users_files_is_read(tmp
     told = {"step": "batch", "user": ["src/*", "train.py"], "recorder": "torch", "steps": 5}
     meta = trace(tmp_path, '"ts": 1', unstall=RECORDED | {"settings": told}).meta
     assert (meta.step, meta.user) == ("batch", ("src/*", "train.py"))
+
+
+def test_all_that_a_recording_tells_of_steps_left_out_is_read(tmp_path: Path) -> None:
+    told = StepsLeftOut(**{name: number for number, name in enumerate(StepsLeftOut.__struct_fields__, 1)})
+    meta = trace(tmp_path, '"ts": 1', unstall=RECORDED | {"left_out": msgspec.structs.asdict(told)}).meta
+    assert meta.left_out == told
 
 
 @pytest.mark.parametrize("told", [7, {"step": 7}, {"step": "x" * 401}, {"user": "src"}, {"user": ["src"] * 65}])

@@ -369,7 +369,7 @@ def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
         if counts or steps.found_by in _MARKED:
             warmup = _warmup_of(len(steps), args.warmup)
             found = steps.left_out
-            is_warm = found is not None and found.proving + found.apart + found.loops > 0
+            is_warm = found is not None and found.proving + found.apart + found.loops + found.mixed > 0
             if not (warmup or is_warm) and args.warmup is None:
                 timeline = _without_warmup(timeline, len(steps))
             most = args.steps or (Settings("").steps if args.stop else len(steps))

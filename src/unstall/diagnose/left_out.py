@@ -27,6 +27,7 @@ def why_left_out(left_out: LeftOut) -> str:
         ),
         (left_out.apart, "{} apart from the longest stretch of others"),
         (left_out.loops, "{} of other loops than the longest"),
+        (left_out.mixed, "{} with an evaluation or other work before the step"),
         (left_out.empty, "{} in which nothing is launched"),
         (left_out.later, "{} after those that were asked for"),
     )

@@ -8,6 +8,7 @@ import numpy as np
 
 from unstall.locate.step_annotations import annotated, named
 from unstall.locate.step_evidence import within_one_call
+from unstall.locate.step_in_a_loop import begin_with_other_work, of_longest_loop
 from unstall.locate.step_spans import (
     ALIKE,
     LEAST_PERIODS,
@@ -15,7 +16,6 @@ from unstall.locate.step_spans import (
     host_start,
     launch_sequence,
     launch_times,
-    steps_of,
 )
 from unstall.timeline.columns import I64, Timeline
 from unstall.timeline.grouping import distinct
@@ -27,7 +27,8 @@ _MOST_OPTIMIZERS = 8
 def by_optimizer(timeline: Timeline) -> Steps | None:
     """Returns the steps of a training program. Each step lasts from the end of one call of
     `optimizer.step()` to the end of the next. The time before the first end counts as a step, too,
-    if it has about as many launches as later steps.
+    if it has about as many launches as later steps. If the program trains in several loops, such as
+    one for each epoch, the steps are those of the longest.
 
     Returns None if the optimizer was called fewer than two times. Also returns None if several
     optimizers step within one backward pass, each for some of the parameters.
@@ -37,14 +38,15 @@ def by_optimizer(timeline: Timeline) -> Steps | None:
     rows = rows[timeline.host.name[rows] == timeline.host.name[rows[-1:]]]
     if len(rows) < 2:
         return None
-    rows = rows[::-1][:: _calls_per_step(timeline, rows)][::-1]
     ends = timeline.host.end[rows]
+    if not begin_with_other_work(timeline, ends[:-1], ends[1:]).any():
+        ends = ends[::-1][:: _calls_per_step(timeline, rows)][::-1]
     if within_one_call(timeline, ends):
         return None
     name = timeline.strings[timeline.host.name[rows[0]]]
     if begins_with_a_step(timeline, ends):
         ends = np.append(host_start(timeline), ends)
-    return steps_of(timeline, "optimizer", name, ends[:-1], ends[1:])
+    return of_longest_loop(timeline, "optimizer", name, ends[:-1], ends[1:])
 
 
 def begins_with_a_step(timeline: Timeline, ends: I64) -> bool:

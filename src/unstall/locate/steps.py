@@ -64,7 +64,7 @@ def _found(timeline: Timeline) -> Steps:
             continue
         start, end = timeline.host.start[rows], timeline.host.end[rows]
         if called == RECORDED_STEP:
-            return of_longest_loop(timeline, called, start, end)
+            return of_longest_loop(timeline, "annotation", called, start, end)
         return steps_of(timeline, "annotation", called, start, end)
     if known := by_known_programs(timeline):
         return known

@@ -134,6 +134,7 @@ class _StepsLeftOut(Struct, kw_only=True):
     proving: _Count = 0
     apart: _Count = 0
     loops: _Count = 0
+    mixed: _Count = 0
     empty: _Count = 0
     later: _Count = 0
     of: _Count

@@ -345,6 +345,7 @@ class StepsLeftOut(msgspec.Struct, frozen=True, kw_only=True):
     proving: int = 0  # in how many `unstall.graphed` checks its CUDA graphs
     apart: int = 0  # how many others are not in the longest stretch of steps without such checks
     loops: int = 0  # how many are of other loops than the longest
+    mixed: int = 0  # how many begin with other work than the rest, such as an evaluation
     empty: int = 0  # in how many nothing is launched
     later: int = 0  # how many come after those that were asked for
     of: int  # the number of all steps, with those that count
