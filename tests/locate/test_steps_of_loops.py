@@ -98,3 +98,8 @@ def test_a_step_that_is_long_in_itself_counts() -> None:
 def test_other_work_in_many_steps_is_part_of_them() -> None:
     steps = find_steps(training((0, 20, 0, 0, 20, 20, 0, 20, 0, 0, 0, 20)).timeline())
     assert (len(steps), steps.left_out) == (12, None)
+
+
+def test_a_step_that_is_no_longer_than_others_counts_whatever_it_launches() -> None:
+    steps = find_steps(training((*[0] * 6, 2, *[0] * 5, 3, *[0] * 5)).timeline())
+    assert (len(steps), steps.left_out) == (18, None)

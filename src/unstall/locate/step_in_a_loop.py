@@ -12,7 +12,7 @@ from unstall.timeline.columns import I64, Bool, StepsLeftOut, Timeline
 from unstall.timeline.grouping import distinct
 
 _APART_NS = 1_000  # a trace's times may be rounded
-_MUCH = 2  # times the launches of a typical step
+_LONG = 2  # times the time of a typical step
 _FEW = 0.25  # of the steps: what happens more often than in every fourth is a part of the program's normal work
 
 
@@ -54,8 +54,8 @@ def of_longest_loop(timeline: Timeline, found_by: FoundBy, name: str, start: I64
 
 
 def begin_with_other_work(timeline: Timeline, start: I64, end: I64) -> Bool:
-    """Returns, for each step [start, end), whether it has at least twice as many launches as a typical step, and ends
-    with the launches of a typical step. So what comes before these launches is other work, such as an evaluation.
+    """Returns, for each step [start, end), whether it takes at least twice as long as a typical step, has more
+    launches, and ends with those of a typical step. So what comes before these is other work, such as an evaluation.
 
     A step that is long in itself, such as one for a long sequence in a recurrent net, does not end like this. If more
     than every fourth step is of this kind, none is returned: the other work is then a part of what the program repeats.
@@ -63,15 +63,18 @@ def begin_with_other_work(timeline: Timeline, start: I64, end: I64) -> Bool:
     calls, tokens = launch_sequence(timeline)
     times, (_, kernel) = timeline.host.start[calls], distinct(tokens)
     first, last = np.searchsorted(times, start), np.searchsorted(times, end)
-    work = last - first
-    typical = int(np.argmin(np.abs(work - np.median(work)))) if len(work) else 0
-    long = work >= _MUCH * max(int(np.median(work)) if len(work) else 0, 1)
+    work, mixed = last - first, np.zeros(len(start), dtype=np.bool_)
+    if len(work) < 1 / _FEW:
+        return mixed
+    typical = int(np.argmin(np.abs(work - np.median(work))))
+    long = (end - start >= _LONG * np.median(end - start)) & (ALIKE * work > work[typical])
+    if not work[typical] or long.mean() > _FEW:
+        return mixed
 
     def launched(begin: int, stop: int) -> I64:
         return np.bincount(kernel[begin:stop], minlength=int(kernel.max(initial=0)) + 1)
 
-    mixed = np.zeros(len(start), dtype=np.bool_)
-    for step in np.flatnonzero(long) if long.mean() <= _FEW else ():
+    for step in np.flatnonzero(long):
         usual, at_the_end = (launched(last[each] - work[typical], last[each]) for each in (typical, step))
         mixed[step] = np.minimum(usual, at_the_end).sum() >= ALIKE * work[typical]
     return mixed
