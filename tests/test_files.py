@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unstall.errors import UsageError
-from unstall.files import check_targets, write_atomically
+from unstall.files import check_targets, write_atomically, writing_atomically
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -53,6 +53,15 @@ def test_what_is_no_regular_file_is_written_straight_to() -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere/report\.html: cannot be written: No such file or directory"):
         write_atomically(tmp_path / "nowhere" / "report.html", b"")
+
+
+def test_an_error_of_another_file_is_not_the_outputs(tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    target.write_bytes(b"old")
+    with pytest.raises(FileNotFoundError, match="input"), writing_atomically(target):
+        (tmp_path / "input").read_bytes()
+    assert target.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_a_folder_is_no_place_for_a_report(tmp_path: Path) -> None:

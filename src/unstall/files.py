@@ -36,26 +36,28 @@ def writing_atomically(path: str | Path) -> Iterator[IO[bytes]]:
     Raises:
         UsageError: Writing fails.
     """
-    import tempfile  # here, since it takes 2 ms, and many commands write no file
-
     target = Path(path)
+    temporary = None
     try:
         if target.exists() and not target.is_file():
             with target.open("wb") as straight:
                 yield straight
             return
         target = target.resolve()
-        with tempfile.NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as beside:
-            temporary = Path(beside.name)
+        temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+        with temporary.open("xb") as beside:
             try:
+                if target.exists():
+                    temporary.chmod(target.stat().st_mode & 0o777)
                 yield beside
                 beside.close()
-                temporary.chmod(_mode(target))
                 temporary.replace(target)
             except BaseException:
                 temporary.unlink(missing_ok=True)
                 raise
     except OSError as error:
+        if error.filename not in (None, str(target), str(temporary)):
+            raise  # by the block, of another file
         reason = error.strerror or str(error)
         raise UsageError(f"{path}: cannot be written: {reason}. Choose another place for the output") from error
 
@@ -93,13 +95,3 @@ def _is_same(one: Path, other: Path) -> bool:
         return one.samefile(other)
     except OSError:
         return one.resolve() == other.resolve()
-
-
-def _mode(target: Path) -> int:
-    """Returns the permission bits of the file. If there is no file, returns the bits that the umask gives a new
-    file."""
-    if target.exists():
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
