@@ -12,7 +12,6 @@ or a budget cannot be checked.
 # `main` imports what it needs itself, where Ctrl-C is caught: imports take most of a short command's time.
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -45,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The words after `unstall`. If None, those with which this process was started.
     """
     try:
-        from unstall.cli._streams import prepare
+        from unstall.cli._streams import let_go_of_stdout, prepare
         from unstall.errors import UnstallError
 
         prepare()
@@ -61,11 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain("interrupted")
         return _INTERRUPTED
     except BrokenPipeError:
-        _let_go_of_stdout()
+        let_go_of_stdout()
         return _NOBODY_READS
     except OSError as error:
         if error.filename is None:
-            _let_go_of_stdout()
+            let_go_of_stdout()
         _complain(f"{error.filename or 'the output'}: {error.strerror or error}")
         return _NO_PLACE
     return code
@@ -165,8 +164,3 @@ def _complain(text: str) -> None:
     from unstall.document.plain import no_command, plain
 
     print(no_command(f"unstall: {plain(text)}"), file=sys.stderr)
-
-
-def _let_go_of_stdout() -> None:
-    """Redirects stdout to the null device. Python flushes stdout again at exit, and this flush must not fail."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -28,6 +28,13 @@ def prepare() -> None:
             stream.reconfigure(errors="unstall.stand-in")
 
 
+def let_go_of_stdout() -> None:
+    """Redirects stdout to the null device. Python flushes stdout again at exit, and this flush must not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
 def _stand_in(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error

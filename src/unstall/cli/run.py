@@ -48,6 +48,7 @@ from unstall.cli._recording import (
     why_nothing,
 )
 from unstall.cli._run_options import add_run_options, check_recording, settings_of
+from unstall.cli._streams import let_go_of_stdout
 from unstall.cli._trace import Kept, TraceTarget, check_folders, keep_recording, trace_target
 from unstall.cli._virtual import (
     ask_to_stop,
@@ -199,7 +200,7 @@ def _the_programs_ending() -> Iterator[None]:
     try:
         sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the flush at exit would fail again
+        let_go_of_stdout()
 
 
 def _program(args: argparse.Namespace) -> list[str]:
