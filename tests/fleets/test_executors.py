@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -126,6 +127,36 @@ def test_a_process_that_is_killed_is_replaced(tasks: list[Task], forks: bool, mo
     assert times in ([2, 1], [2, 1, 1])  # a server may not have forked yet
     assert all(each.data is not None for each in found)
     assert children() == before
+
+
+def test_if_no_process_can_take_a_killed_ones_place_only_its_trace_is_lost(
+    tasks: list[Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "can_fork", lambda: True)
+    before, started, times = children(), processes._started, count()
+
+    def start(number: int) -> Any:
+        if next(times) == 1:
+            raise BlockingIOError("no more processes")
+        workers = started(number)
+        if number == 2:
+            os.kill(max(children() - before), signal.SIGKILL)
+        return workers
+
+    monkeypatch.setattr(processes, "_started", start)
+    found = all_of(Processes(2), tasks, None)
+    assert sum(each.data is None for each in found) == 1
+    assert children() == before
+
+
+def test_workers_import_nothing_from_the_current_folder(
+    tasks: list[Task], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current folder may be one of traces that somebody else sent."""
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(processes, "can_fork", lambda: False)
+    assert all(each.data is not None for each in all_of(Processes(1), tasks[:1], None))
 
 
 def test_a_process_with_threads_is_not_forked() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.context import ForkProcess
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from unstall.fleets.worker import can_fork, fork_workers, receive, send
 _PATIENCE_S = 2
 # Of processes whose numpy starts no threads, which they would not use.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-_TRIES = 2  # a worker that was killed is tried once more, alone
+_TRIES = 2  # a task whose worker was killed is tried once more
 
 
 def run(tasks: Sequence[Task], sizes: Sequence[int], count: int) -> Iterator[Mapped]:
@@ -36,8 +36,6 @@ def run(tasks: Sequence[Task], sizes: Sequence[int], count: int) -> Iterator[Map
         count: The number of workers.
     """
     idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-    for worker in _started(count):
-        idle.put(worker)
 
     def mapped(task: Task) -> Mapped:
         worker = idle.get()
@@ -50,6 +48,8 @@ def run(tasks: Sequence[Task], sizes: Sequence[int], count: int) -> Iterator[Map
         # Large files first, so that no process ends long after the others.
         order = sorted(range(len(tasks)), key=lambda at: -sizes[at])
         try:
+            for worker in _started(count):
+                idle.put(worker)
             for done in as_completed([pool.submit(mapped, tasks[at]) for at in order]):
                 yield done.result()
         finally:
@@ -59,34 +59,35 @@ def run(tasks: Sequence[Task], sizes: Sequence[int], count: int) -> Iterator[Map
 
 
 class _Worker:
-    """A worker process that summarises one trace after the other. If the process dies, a new process takes its place.
-
-    Attributes:
-        process: The process to end when this worker is closed: the worker process, or the process of which it is a
-            fork.
+    """A worker process that summarises one trace after the other. If the process dies, a new process takes its place
+    for the next trace.
     """
 
     def __init__(self, ours: socket.socket, process: _Process) -> None:
-        self.process = process
+        self._process: _Process | None = process  # or the process of which it is a fork; None if it has ended
         self._file = ours.makefile("rwb")
         ours.close()  # it stays open as long as the file
 
     def map(self, task: Task) -> Mapped:
-        for tries in range(_TRIES):
-            if tries:
-                self.close()
-                (other,) = _started(1)
-                self.process, self._file = other.process, other._file
+        for _ in range(_TRIES):
             with suppress(OSError):
+                if self._process is None:
+                    (other,) = _started(1)
+                    self._process, self._file = other._process, other._file
                 send(self._file, task)
                 if (message := receive(self._file)) is not None:
                     return from_msgpack(message, Mapped)
+            self.close()
         return Mapped(path=task.path, why="the process that read it was killed: there may be too little memory")
 
     def close(self) -> None:
+        """Ends the process. A closed worker may be closed again."""
+        if self._process is None:
+            return
         with suppress(OSError):
             self._file.close()
-        self.process.end()
+        self._process.end()
+        self._process = None
 
 
 class _Process(Protocol):
@@ -112,10 +113,11 @@ class _Server:
 
     def __init__(self, theirs: Sequence[socket.socket]) -> None:
         numbers = [each.fileno() for each in theirs]
-        path = os.pathsep.join(filter(None, sys.path))
+        path = os.pathsep.join(each or os.getcwd() for each in sys.path)  # noqa: PTH109 - as text
         self._left = len(theirs)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "unstall.fleets.worker", *map(str, numbers)],
+            # Without -P, modules of the current folder, which may be one of traces, would come first.
+            [sys.executable, "-P", "-m", "unstall.fleets.worker", *map(str, numbers)],
             stdin=subprocess.DEVNULL,
             stdout=2,
             pass_fds=numbers,
@@ -134,9 +136,12 @@ class _Server:
 
 
 def _started(count: int) -> list[_Worker]:
-    ours, theirs = zip(*(socket.socketpair() for _ in range(count)), strict=True)
-    forked = can_fork()
-    processes = [_Fork(each) for each in fork_workers(theirs, ours)] if forked else [_Server(theirs)] * count
-    for each in theirs:
-        each.close()
-    return list(map(_Worker, ours, processes))
+    with ExitStack() as ends, ExitStack() as others:
+        ours, theirs = [], []
+        for _ in range(count):
+            one, other = socket.socketpair()
+            ours.append(ends.enter_context(one))
+            theirs.append(others.enter_context(other))
+        forked = can_fork()
+        processes = [_Fork(each) for each in fork_workers(theirs, ours)] if forked else [_Server(theirs)] * count
+        return list(map(_Worker, ours, processes))
