@@ -12,7 +12,7 @@ from cli.command import Cli
 from fleets.jobs import job, train_ddp
 
 import unstall as public
-from unstall.fleets import mapping
+from unstall.fleets import cache
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_a_second_question_reads_no_trace(
     unstall: Cli, jobs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = unstall("fleet", jobs[0], "--json").out
-    kept = list(mapping.cache_folder().iterdir())
+    kept = list(cache.folder().iterdir())
     assert len(kept) == 4
     monkeypatch.setattr("unstall.fleets.summarise.load_usable", None)
     assert unstall("fleet", jobs[0], "--json").out == first
@@ -97,7 +97,7 @@ def test_a_second_question_reads_no_trace(
 
 def test_a_damaged_cache_is_no_error(unstall: Cli, jobs: tuple[Path, Path]) -> None:
     first = unstall("fleet", jobs[0], "--json").out
-    for entry in mapping.cache_folder().iterdir():
+    for entry in cache.folder().iterdir():
         entry.write_bytes(entry.read_bytes()[:100])
     assert unstall("fleet", jobs[0], "--json").out == first
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from unstall.errors import UsageError
+from unstall.fleets.cache import prune
 from unstall.fleets.mapping import Mapped, Task, map_file
 
 _SMALL_BYTES = 8 << 20  # files of fewer bytes together are read here: processes would take longer to start
@@ -46,10 +47,12 @@ class Processes:
         sizes = [look.text_bytes for look in looks]
         if self._most is None and sum(sizes) < _SMALL_BYTES:
             yield from map(map_file, tasks)
-            return
-        from unstall.fleets.processes import run  # not for small files: it imports as long as they take
+        else:
+            from unstall.fleets.processes import run  # not for small files: it imports as long as they take
 
-        yield from run(tasks, sizes, min(self._most or workers(sizes), len(tasks)))
+            yield from run(tasks, sizes, min(self._most or workers(sizes), len(tasks)))
+        if any(task.cache for task in tasks):
+            prune()
 
 
 def workers(sizes: Sequence[int], available: int | None = None, processors: int | None = None) -> int:
@@ -60,8 +63,8 @@ def workers(sizes: Sequence[int], available: int | None = None, processors: int 
         available: The memory that may be used, in bytes. None: the memory that the system reports as available.
         processors: The number of processors. None: those that this process may use.
     """
-    processors = processors or len(os.sched_getaffinity(0))
-    available = available or _available_bytes()
+    processors = len(os.sched_getaffinity(0)) if processors is None else processors
+    available = _available_bytes() if available is None else available
     each = max(_LEAST_BYTES, _TIMES_MEMORY * max(sizes, default=0))
     return max(1, min(processors, len(sizes), available // (2 * each)))
 

@@ -3,6 +3,7 @@ are used."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from unstall.fleets.summary import Group, Rank, decode
 
 ENDINGS = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz", ".timeline", ".unstall")
 _MOST_FILES = 1 << 16
+_DIGITS = re.compile(r"(\d+)")
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -67,23 +69,14 @@ def find_traces(source: str | Path | Iterable[str | Path], find: Callable[[str],
             found += matched
     distinct = list(dict.fromkeys(found))
     if not distinct:
-        raise UsageError(f"{', '.join(map(str, given))}: there are no traces ({', '.join(ENDINGS[:2])}) in it")
+        raise UsageError(f"no traces in {', '.join(map(str, given))}: no file there ends in {', '.join(ENDINGS)}")
     if len(distinct) > _MOST_FILES:
         raise UsageError(f"{len(distinct):,} files are more than the {_MOST_FILES:,} that one job may have")
     return sorted(distinct, key=_natural)
 
 
-def _natural(path: str) -> list[tuple[int, int, str]]:
-    parts, number = [], ""
-    for letter in path:
-        if letter.isdigit():
-            number += letter
-            continue
-        if number:
-            parts.append((0, int(number), ""))
-            number = ""
-        parts.append((1, 0, letter))
-    return [*parts, (0, int(number), "")] if number else parts
+def _natural(path: str) -> list[str | int]:
+    return [int(part) if part.isdecimal() else part for part in _DIGITS.split(path)]
 
 
 def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, int], None] | None = None) -> Gathered:

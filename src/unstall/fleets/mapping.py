@@ -1,25 +1,14 @@
-"""Reads the trace of one rank and makes a summary of it, on the machine that has the trace. Summaries are cached. The
-cache finds a summary by the content of its trace."""
+"""Reads the trace of one rank and makes a summary of it, on the machine that has the trace."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from unstall._version import __version__
-from unstall.errors import TraceError, UnstallError, UsageError
-from unstall.files import write_atomically
-from unstall.fleets.summary import SCHEMA, decode
-
-if TYPE_CHECKING:
-    import hashlib
-
-_PIECE = 1 << 20
-_MOST_CACHED_BYTES = 2 << 30
+from unstall.errors import UnstallError, UsageError
+from unstall.fleets import cache
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,16 +56,18 @@ def map_file(task: Task) -> Mapped:
     trace makes this function raise an exception."""
     digest = ""
     try:
+        before = _version(task.path)
         if task.cache or not task.alone:
-            digest = _digest(task.path)
-        cached = _cached(task, digest) if task.cache else None
-        if cached is not None:
-            return Mapped(path=task.path, digest=digest, data=cached)
+            digest = cache.digest(task.path)
+        asked = (digest, task.path, task.step, task.user, task.edits)
+        kept = cache.find(asked) if task.cache else None
+        if kept is not None:
+            return Mapped(path=task.path, digest=digest, data=kept)
         from unstall.fleets.summarise import summarise
 
         data = summarise(task.path, step=task.step, user=task.user, edits=task.edits)
-        if task.cache:
-            _keep(task, digest, data)
+        if task.cache and _version(task.path) == before:  # else the digest may be of another file
+            cache.keep(asked, data)
         return Mapped(path=task.path, digest=digest, data=data)
     except UsageError as error:
         return Mapped(path=task.path, digest=digest, why=str(error), usage=True)
@@ -95,65 +86,7 @@ def files_of_glob(pattern: str) -> list[str]:
     return [path for path in glob.glob(pattern, recursive=True) if Path(path).is_file()]  # noqa: PTH207 - absolute globs
 
 
-def _digest(path: str) -> str:
-    import hashlib  # here, since it loads OpenSSL
-
-    found = hashlib.sha256()  # processors have instructions for it
-    with Path(path).open("rb") as file:
-        _feed(found, file)
-    return found.hexdigest()
-
-
-def _feed(found: hashlib._Hash, file: BinaryIO) -> None:
-    while piece := file.read(_PIECE):
-        found.update(piece)
-
-
-def cache_folder() -> Path:
-    """Returns the folder of the cached summaries. It is `unstall/ranks` in the user's cache folder, which the
-    environment variable XDG_CACHE_HOME names (default: ~/.cache)."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "unstall" / "ranks"
-
-
-def _entry(task: Task, digest: str) -> Path:
-    # The summary contains the file's name, and its rank may come from the name.
-    import hashlib
-
-    asked = msgspec.json.encode([SCHEMA, __version__, digest, task.path, task.step, task.user, task.edits])
-    return cache_folder() / f"{hashlib.blake2b(asked, digest_size=20).hexdigest()}.rank"
-
-
-def _cached(task: Task, digest: str) -> bytes | None:
-    try:
-        data = _entry(task, digest).read_bytes()
-        decode(data)
-    except (OSError, RuntimeError, TraceError):
-        return None
-    return data
-
-
-def _keep(task: Task, digest: str, data: bytes) -> None:
-    """Writes a summary to the cache. If the cache cannot be written, does nothing: the summary is then made again the
-    next time."""
-    with suppress(OSError, RuntimeError, UsageError):
-        entry = _entry(task, digest)
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(entry, data)
-        _prune(entry.parent)
-
-
-def _prune(folder: Path) -> None:
-    """If the summaries in `folder` have more than 2 GiB, removes the oldest of them until they have at most 2 GiB."""
-    files = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):  # another thread or process has renamed or removed it
-                files.append((entry.stat().st_mtime, entry.stat().st_size, entry.path))
-    total = sum(size for _, size, _ in files)
-    for _, size, path in sorted(files):
-        if total <= _MOST_CACHED_BYTES:
-            break
-        with suppress(OSError):
-            Path(path).unlink()
-        total -= size
+def _version(path: str) -> tuple[int, ...]:
+    """Returns numbers that change if the file is replaced or written to."""
+    seen = os.stat(path)  # noqa: PTH116 - as text
+    return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns

@@ -12,6 +12,7 @@ import msgspec
 
 from unstall.decoding import from_msgpack
 from unstall.errors import UsageError
+from unstall.fleets.cache import prune
 from unstall.fleets.mapping import Mapped, Task, files_of_glob, map_file
 
 _RETRIES = 3  # of a task whose worker or node died
@@ -96,7 +97,9 @@ class Ray:
 
 
 def _map_encoded(task: bytes) -> bytes:
-    return msgspec.msgpack.encode(map_file(from_msgpack(task, Task)))
+    mapped = map_file(from_msgpack(task, Task))
+    prune()  # each node has a cache of its own
+    return msgspec.msgpack.encode(mapped)
 
 
 def _present(paths: list[str]) -> list[str]:
