@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -13,6 +11,8 @@ from msgspec.structs import replace
 
 from unstall.errors import UsageError
 from unstall.fleets.cache import prune
+from unstall.fleets.machine import available_bytes
+from unstall.fleets.machine import processors as usable_processors
 from unstall.fleets.mapping import Mapped, Task, map_file
 
 _SMALL_BYTES = 8 << 20  # files of fewer bytes together are read here: processes would take longer to start
@@ -63,8 +63,8 @@ def workers(sizes: Sequence[int], available: int | None = None, processors: int 
         available: The memory that may be used, in bytes. None: the memory that the system reports as available.
         processors: The number of processors. None: those that this process may use.
     """
-    processors = len(os.sched_getaffinity(0)) if processors is None else processors
-    available = _available_bytes() if available is None else available
+    processors = usable_processors() if processors is None else processors
+    available = available_bytes() if available is None else available
     each = max(_LEAST_BYTES, _TIMES_MEMORY * max(sizes, default=0))
     return max(1, min(processors, len(sizes), available // (2 * each)))
 
@@ -98,14 +98,6 @@ def _without_needless_digests(tasks: Sequence[Task], looks: Sequence[_Look]) -> 
     """Tells each task whether its file alone has its size and its first bytes: then it is no copy of another."""
     counts = Counter((look.bytes, look.head) for look in looks)
     return [replace(task, alone=counts[look.bytes, look.head] == 1) for task, look in zip(tasks, looks, strict=True)]
-
-
-def _available_bytes() -> int:
-    with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) << 10
-    return 4 << 30
 
 
 def executor_of(on: str | None) -> Executor:
