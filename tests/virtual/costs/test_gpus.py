@@ -301,6 +301,13 @@ def test_a_t4_has_no_tf32(call: Callable[[str], Signature]) -> None:
     assert len({_total_ns("t4", call("float32"), precision) for precision in ("", "tf32", "ieee")}) == 1
 
 
+def test_only_tensor_cores_need_another_layout() -> None:
+    """A T4 has them for half precision only."""
+    for name, dtype, needed in (("h200", "float32", True), ("t4", "float32", False), ("t4", "float16", True)):
+        kernels = costs_of(name).cost(_convolution(dtype)).kernels
+        assert any("nchwToNhwc" in each.name for each in kernels) == needed
+
+
 @pytest.mark.parametrize("call", [_product, _convolution])
 def test_precisions_of_float32_are_nothing_to_calls_in_half_precision(call: Callable[[str], Signature]) -> None:
     assert len({_total_ns("h100", call("bfloat16"), precision) for precision in ("", "tf32", "ieee")}) == 1

@@ -12,6 +12,7 @@ import numpy as np
 from unstall.replay.program import WHOLE
 from unstall.timeline.columns import DeviceKind
 from unstall.virtual.costs.families import CallShape, Family, convolutions, describe, elementwise
+from unstall.virtual.costs.families.conv_kernels import turns
 from unstall.virtual.costs.families.family import Found, Target
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.gpu_file import Gpu
@@ -110,6 +111,10 @@ class Predictor:
             products = convolutions.products(signature)
             kernels = lasting(kernels, sum(total_ns(self.cost(product)[0]) for product in products))
         named = "float32" if dtype == "ieee" else dtype
+        if family.name == "convolution" and named == "float32" and capability <= _LAST_WITHOUT_TF32:
+            # Without tensor cores, cuDNN multiplies in the layout that it is given.
+            others = tuple(each for each in kernels if not turns(each.name))
+            kernels = lasting(others or kernels, total_ns(kernels))
         return tuple(replace(each, name=name_on(capability, each.name, name, named)) for each in kernels), allocations
 
     def _estimate(

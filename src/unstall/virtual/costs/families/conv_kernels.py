@@ -37,6 +37,11 @@ _PADDED_BYTES = 16 << 10
 _SUM_BYTES, _COMPLEX_BYTES = 4, 8
 
 
+def turns(kernel: str) -> bool:
+    """Returns whether a kernel only brings a tensor into another layout, as tensor cores need it."""
+    return _TURNS.search(kernel) is not None
+
+
 def passes(variant: str, kernels: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
     """Returns the passes of a call, in order: which it is, and its kernels. A pass is "forward", or
     the gradient of the input, "x", or of the weight, "w". The kernels of a bias are left out.
