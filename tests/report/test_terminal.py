@@ -17,6 +17,7 @@ from rich.text import Text
 
 from unstall.cli._streams import prepare
 from unstall.document import bar, terminal
+from unstall.document.document import Column, Document, Row, Table, words
 from unstall.report.explain import often
 from unstall.report.wording import parts
 from unstall.result import Accounts, Busy, DeviceAccounts, Idle, Result, Where
@@ -180,6 +181,19 @@ def test_top_limits_findings_and_lines_and_says_how_to_see_all() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 300])
 def test_no_line_is_wider_than_asked_or_than_120(width: int) -> None:
     assert max(map(len, as_text(TYPICAL, width=width).splitlines())) <= min(width, 120)
+
+
+@pytest.mark.parametrize("mark", ["  ", "▲ "])
+@pytest.mark.parametrize("width", [30, 40, 80])
+def test_rows_that_wrap_keep_their_indent(width: int, mark: str) -> None:
+    name = "softmax(x, dim=-1).sum(0) + exp(x).sqrt() * 4 + layer_norm(x, shape) @ weight"
+    table = Table(words("title"), (Column("time"),), (Row(words(mark, name), ("1.23 ms",)),), compact=True)
+    shown = terminal.render(Document(title="", about=(), blocks=(table,), data={}), width=width).splitlines()[1:]
+    text = [line.replace("time", "").replace("1.23 ms", "") for line in shown]
+    assert len(text) > 1
+    assert text[0].startswith(mark)
+    assert all(line.startswith("  ") for line in text[1:])
+    assert "".join("".join(text).split()) == "".join((mark + name).split())
 
 
 @given(results(), st.integers(40, 160))

@@ -8,6 +8,7 @@ character or a word.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, singledispatch
 from itertools import zip_longest
@@ -55,6 +56,7 @@ _LEAST_TEXT = 24  # columns beside figures; with fewer, figures go below the tex
 _BESIDE_EXTRA = 40  # the same, if extra columns are to be shown
 _LEAST_NAME = 12  # the same in compact tables, whose names may be broken
 _INDENT = 3
+_MOST_INDENT = 16  # the narrowest terminals have to show texts beside it
 _STYLES: dict[Role, str] = {
     "": "",
     "name": "",
@@ -309,16 +311,39 @@ class _Line(NamedTuple):
 
     def in_full(self) -> RenderableType:
         """Returns the text and the lines below the text."""
-        return Group(self.text, *map(_indented, self.below)) if self.below else self.text
+        return Group(self.hanging(), *map(_indented, self.below)) if self.below else self.hanging()
+
+    def hanging(self) -> RenderableType:
+        """Returns the text. If it is wrapped, all of its lines are indented as the first is."""
+        return _hanging(self.text) if isinstance(self.text, Text) else self.text
 
     def longest_word(self) -> int:
-        """Returns the width of the longest word in the text, in characters."""
-        words = self.text.plain.split() if isinstance(self.text, Text) else ()
-        return max(map(len, words), default=0)
+        """Returns the width of the longest word in the text and of the indent before it, in characters."""
+        if not isinstance(self.text, Text):
+            return 0
+        indent = _indent_of(self.text)
+        return max((indent + len(word) for word in self.text.plain[indent:].split()), default=0)
+
+
+def _indent_of(text: Text) -> int:
+    """Returns how many characters are before the first word: spaces, or a mark such as "▲" and spaces."""
+    indent = re.match(rf"(?:[^\w\s] )?\s{{0,{_MOST_INDENT}}}", text.plain)
+    return indent.end() if indent else 0
+
+
+def _hanging(text: Text) -> RenderableType:
+    indent = _indent_of(text)
+    if not indent:
+        return text
+    grid = Grid.grid()
+    grid.add_column(no_wrap=True, width=indent)
+    grid.add_column(overflow="fold")
+    grid.add_row(text[:indent], text[indent:])
+    return grid
 
 
 def _indented(text: Text) -> Padding:
-    return Padding(text, (0, 0, 0, _INDENT))
+    return Padding(_hanging(text), (0, 0, 0, _INDENT))
 
 
 class _Ledger:
@@ -376,7 +401,7 @@ class _Ledger:
         for line in self._lines:
             grid = self._grid(chosen, widths, shows_names=False)
             grid.add_row(*map(_indented, line.below[:1] or [Text()]), *(line.figures[index] for index in chosen))
-            blocks += [line.text, grid, *map(_indented, line.below[1:])]
+            blocks += [line.hanging(), grid, *map(_indented, line.below[1:])]
         return blocks
 
     def _packed(self, width: int) -> list[RenderableType]:
