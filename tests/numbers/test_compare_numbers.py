@@ -7,6 +7,7 @@ import json
 import linecache
 import math
 import random
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -485,3 +486,8 @@ def test_operators_with_unusual_tensors_are_passed_over() -> None:
         return total
 
     assert unstall.compare_numbers(fn, generated(4, 4)).agrees
+
+
+def test_a_difference_far_beyond_rounding_is_a_figure_that_can_be_read() -> None:
+    found = unstall.compare_numbers(lambda x: x * 2, generated(16), across=[lambda x: x * 3])
+    assert re.search(r"different +>10,000 |factor +>10,000 ", str(found))

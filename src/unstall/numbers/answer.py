@@ -18,6 +18,7 @@ from unstall.rounding.operators import NOWHERE, Place
 
 _FINE = ("equal", "rounding", "nondeterministic", "batch")
 _MANY = 10  # from here on, figures are shown without decimals
+_FAR = 10_000  # from here on, a figure of how far beyond the limit says nothing more
 _MOST_ADDED = 3  # operators that are shown
 
 
@@ -204,8 +205,13 @@ def _entry(row: Row, *, scrub_paths: bool) -> Entry:
         for label, side in (("earlier", row.race.earlier), ("later", row.race.later)):
             details.append((label, words(Span(side.operator, "name"), f" on {side.stream or 'the CPU'}")))
             details += _at("at", _place_of(side), scrub_paths=scrub_paths)
-    of_limit = "∞" if math.isinf(most) else f"{most:,.0f}" if most >= _MANY else f"{most:.2g}"
-    return Entry(words(row.way), (row.kind, of_limit, f"{len(found.pairs):,}"), tuple(details))
+    return Entry(words(row.way), (row.kind, _of_limit(most), f"{len(found.pairs):,}"), tuple(details))
+
+
+def _of_limit(most: float) -> str:
+    if most > _FAR:
+        return "∞" if math.isinf(most) else f">{_FAR:,}"
+    return f"{most:,.0f}" if most >= _MANY else f"{most:.2g}"
 
 
 def _apart(found: Compared, *, scrub_paths: bool) -> list[tuple[str, Words]]:
