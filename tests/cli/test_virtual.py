@@ -18,6 +18,7 @@ from unstall.diagnose.explain import explain
 from unstall.document.formats import render
 from unstall.launching.launch import Exit
 from unstall.locate.steps import find_steps
+from unstall.report import short
 from unstall.report.wording import steps_line
 from unstall.timeline.columns import Faults, HostKind, Timeline
 from unstall.virtual.run_place import RunPlace
@@ -121,6 +122,30 @@ def test_the_steps_that_are_not_asked_for_are_told_in_the_head_of_the_report(
     assert result.steps.count + left_out.count == left_out.of
     said = steps_line(result.source, result.steps)
     assert (f"the first {warmup} (warm-up)" in said, f"{later} after those" in said) == (warmup > 0, later > 0)
+
+
+def _with_another_loop(launches: int) -> Timeline:
+    """Ten training steps of one kernel of 1 ms each, and then a loop of so many kernels."""
+    trace = TraceBuilder()
+    for _ in range(10):
+        with trace.optimizer():
+            trace.launch("update", 1_000)
+    for _ in range(launches):
+        trace.launch("infer", 1_000)
+    trace.sync()
+    return trace.timeline()
+
+
+@pytest.mark.parametrize(("launches", "percent", "said", "warned"), [(0, 0, 0, 0), (5, 33, 1, 0), (90, 90, 1, 1)])
+def test_how_much_of_the_devices_work_is_in_no_step_is_told(
+    launches: int, percent: int, said: bool, warned: bool
+) -> None:
+    result = explain(part_asked_for(_with_another_loop(launches), parse(["run", "train.py"]))).result
+    assert result.steps.left_out is not None
+    assert result.steps.left_out.outside_percent == percent
+    sentence = f"Outside of all steps is {percent} % of the device's work in the run"
+    assert (sentence in steps_line(result.source, result.steps)) == said
+    assert (sentence in " ".join(render(short.document(result), "text").split())) == warned
 
 
 def test_steps_left_out_for_proofs_are_remembered_and_no_warm_up_is_missed() -> None:

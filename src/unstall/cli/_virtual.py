@@ -352,7 +352,7 @@ class _EmptyError(Exception):
 
 
 def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
-    from unstall.locate.step_spans import left_out_around
+    from unstall.locate.step_spans import left_out_around, with_work_outside
     from unstall.locate.steps import find_steps
     from unstall.virtual.timeline.steps import with_steps
     from unstall.virtual.timeline.window import FOREVER, before_operators, cut
@@ -374,7 +374,8 @@ def _part(timeline: Timeline, args: argparse.Namespace) -> Timeline:
                 timeline = _without_warmup(timeline, len(steps))
             most = args.steps or (Settings("").steps if args.stop else len(steps))
             last = min(len(steps), warmup + most) - 1
-            timeline = timeline.with_meta(left_out=left_out_around(steps, warmup, last + 1))
+            left_out = left_out_around(steps, warmup, last + 1)
+            timeline = timeline.with_meta(left_out=left_out and with_work_outside(timeline, steps, left_out))
             if counts or warmup or steps.left_out:
                 # Steps that are told by their launches begin within an operator.
                 start, end = before_operators(timeline, int(steps.start[warmup])), int(steps.end[last])

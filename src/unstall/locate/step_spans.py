@@ -102,6 +102,26 @@ def left_out_around(steps: Steps, first: int, last: int) -> StepsLeftOut | None:
     return replace(found, warmup=first, later=len(steps) - last)
 
 
+def with_work_outside(timeline: Timeline, steps: Steps, left_out: StepsLeftOut) -> StepsLeftOut:
+    """Returns `left_out` with the share of the run's device work that is in no step. A step that does not count is
+    taken to have as much work as the mean of `steps`, so the share is not known if `unstall.graphed` checks graphs.
+
+    Args:
+        timeline: The whole run.
+        steps: The steps of the run.
+        left_out: Which steps of the run the figures leave out.
+    """
+    device = timeline.device
+    work = device.end - device.start
+    if left_out.proving or not work.any():
+        return left_out
+    launched = timeline.host.start[device.launch]
+    step = np.searchsorted(steps.start, launched, side="right") - 1
+    inside = (device.launch >= 0) & (step >= 0) & (launched < steps.end[step])
+    in_steps = float(work[inside].sum()) / len(steps) * (left_out.of - left_out.empty)
+    return replace(left_out, outside_percent=max(0, round(100 * (1 - in_steps / float(work.sum())))))
+
+
 _LITTLE = 0.05  # of the launches
 LATE_NS = 1_000_000
 """A delay in ns. If an op starts at least this long after its launch, the device had other work to do before the op. On

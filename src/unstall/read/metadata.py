@@ -137,6 +137,7 @@ class _StepsLeftOut(Struct, kw_only=True):
     mixed: _Count = 0
     empty: _Count = 0
     later: _Count = 0
+    outside_percent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     of: _Count
     mean_ns: Annotated[int, msgspec.Meta(gt=0, lt=MOST_NS)]
 

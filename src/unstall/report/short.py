@@ -10,11 +10,23 @@ from unstall.document.plain import short
 from unstall.figures import counted, duration, numbered_findings
 from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, bugs, details, fixed_by, gain_of, heading, no_findings
 from unstall.report.show import numbered
-from unstall.report.wording import GOOD_TO_KNOW, INTEGRITY, bugs_title, explained, paid_once, row, run_is, saved, wrong
+from unstall.report.wording import (
+    GOOD_TO_KNOW,
+    INTEGRITY,
+    bugs_title,
+    explained,
+    outside_of_steps,
+    paid_once,
+    row,
+    run_is,
+    saved,
+    wrong,
+)
 from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
 
 SHOWN = 3
 """The largest number of findings of each kind in the short report. The full report has all findings."""
+_MOST_PERCENT = 50  # of the device's work
 _NOTABLE = 0.05  # of the time of all steps
 
 
@@ -28,7 +40,7 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "", about
         about: The finding that the program is an example of (see `example_of`). It comes
             first, in full. "" if the program is no example.
     """
-    blocks: list[Block | None] = [_damage(result), _example(result, about)]
+    blocks: list[Block | None] = [_damage(result), _coverage(result), _example(result, about)]
     # A fault in full: it is what the run ended by, and its line is the answer.
     faulted = result.faulted
     blocks += (
@@ -67,6 +79,14 @@ def _damage(result: Result) -> Prose | None:
     if result.integrity.ok:
         return None
     return Prose((words(Span(f"{INTEGRITY}: something is missing or damaged: see the full report", "bad")),))
+
+
+def _coverage(result: Result) -> Prose | None:
+    """Returns a warning if the steps are not what the device mostly does in the run."""
+    left_out = result.steps.left_out
+    if left_out is None or left_out.outside_percent <= _MOST_PERCENT:
+        return None
+    return Prose((words(Span(f"{outside_of_steps(left_out.outside_percent)}.", "warning")),))
 
 
 def _example(result: Result, about: str) -> Prose | None:

@@ -29,6 +29,7 @@ _BUSY_LABELS = {"both": "compute + copy"}
 _LONGEST_NAME = 40  # of the kernel or annotation by which steps were found
 _LONGEST_PLACE = 35  # of 80 columns; leaves room for the figures of lines
 _PATH_TAIL = 2  # last components of a path that are shown in tables
+_LITTLE_PERCENT = 5  # of the device's work
 _NOTHING = 0.0005  # of the step; below this a finding is harmless, and below any gain in a plan
 
 
@@ -213,8 +214,17 @@ def steps_line(source: Source, steps: Steps) -> str:
     }[steps.found_by]
     count = "1 step" if steps.count == 1 else f"{steps.count:,} steps"
     left_out = f"; left out: {why_left_out(steps.left_out)}" if steps.left_out else ""
+    outside = steps.left_out.outside_percent if steps.left_out else 0
+    coverage = f". {outside_of_steps(outside)}" if outside > _LITTLE_PERCENT else ""
+    by = _BOUNDARIES[steps.marks] if steps.marks else found
+    return f"{count} of {duration(steps.mean_ns)}, found by {by}{left_out}{coverage}"
+
+
+def outside_of_steps(percent: int) -> str:
+    """Returns a sentence that says how much of the device's work in a simulated run the steps do not have."""
     return (
-        f"{count} of {duration(steps.mean_ns)}, found by {_BOUNDARIES[steps.marks] if steps.marks else found}{left_out}"
+        f"Outside of all steps is {percent} % of the device's work in the run, such as an evaluation or another loop: "
+        "--after SECONDS explains a later part"
     )
 
 

@@ -348,6 +348,7 @@ class StepsLeftOut(msgspec.Struct, frozen=True, kw_only=True):
     mixed: int = 0  # how many begin with other work than the rest, such as an evaluation
     empty: int = 0  # in how many nothing is launched
     later: int = 0  # how many come after those that were asked for
+    outside_percent: int = 0  # of the device's work in the run: how much is in no step, counted or not
     of: int  # the number of all steps, with those that count
     mean_ns: int  # how long a step that does not count takes, from its start to that of the next
 
