@@ -127,7 +127,8 @@ def test_waits_of_proofs_are_no_findings_and_what_they_took_is_said(tmp_path: Pa
     _unstall(tmp_path, "run", "--gpu", "h200", "--quiet", "--trace", "run.trace.json.gz", "program.py")
     report = json.loads(_unstall(tmp_path, "explain", "run.trace.json.gz", "--json"))
     assert not [finding for finding in report["findings"] if finding["rule"].startswith("sync")]
-    assert any("unstall.graphed proves its graphs" in note for note in report["integrity"]["notes"])
+    assert report["steps"]["left_out"]["proving"] > 0
+    assert "unstall.graphed proves its graphs" in report["verdict"]["text"]
 
 
 def _unstall(folder: Path, *arguments: str) -> str:
