@@ -143,7 +143,7 @@ def test_how_much_of_the_devices_work_is_in_no_step_is_told(
     result = explain(part_asked_for(_with_another_loop(launches), parse(["run", "train.py"]))).result
     assert result.steps.left_out is not None
     assert result.steps.left_out.outside_percent == percent
-    sentence = f"Outside of all steps is {percent} % of the device's work in the run"
+    sentence = f"{percent} % of the device's work in the run is in no step"
     assert (sentence in steps_line(result.source, result.steps)) == said
     assert (sentence in " ".join(render(short.document(result), "text").split())) == warned
 

@@ -223,7 +223,7 @@ def steps_line(source: Source, steps: Steps) -> str:
 def outside_of_steps(percent: int) -> str:
     """Returns a sentence that says how much of the device's work in a simulated run the steps do not have."""
     return (
-        f"Outside of all steps is {percent} % of the device's work in the run, such as an evaluation or another loop: "
+        f"{percent} % of the device's work in the run is in no step, but in an evaluation, say, or in another loop: "
         "--after SECONDS explains a later part"
     )
 

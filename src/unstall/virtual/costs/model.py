@@ -216,9 +216,10 @@ class Limits:
     """From the end of an op to the start of the next op on the same stream."""
     graph_gap: int = 160
     """The same as `gap`, between ops of a CUDA graph."""
-    branch_gap: int = 220
-    """What is added to `graph_gap` if the CUDA graph has several branches, because they are
-    launched in turn. Fitted to pairs of kernels of up to 12 µs on an H100.
+    branch_delay: int = 5_000
+    """How much later than the first branch of a CUDA graph its other branches begin. 28 pairs of small kernels on an
+    H200 and on an H100 (`benchmarks/virtual_pairs.py`) take 4.5 to 6.6 µs longer together, in each half of the pairs,
+    however many kernels the branches have.
     """
     launch_latency: int = 3_000
     """From the end of a launch call to the start of its op on an idle device."""

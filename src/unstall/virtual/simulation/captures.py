@@ -83,16 +83,16 @@ class Capture:
         keeps the one that ends last. The ends are computed as if nodes waited only for each other.
         """
         host, limits = actions.costs.host, actions.costs.limits
-        several = len({node.place for node in self._nodes}) > 1
-        usual_gap = limits.graph_gap + (limits.branch_gap if several else 0)
         branches = {self.origin: 0}
         ops: list[Op] = []
         for number, node in enumerate(self._nodes):
+            later = 0 if node.place in branches else limits.branch_delay
             branch = branches.setdefault(node.place, len(branches))
             others = [at for at in node.follows if self._nodes[at].place != node.place]
             after = max(others, key=lambda at: (self._nodes[at].done, at), default=-1)
-            gap = usual_gap if number else node.op.gap
-            ops.append(replace(node.op, gap=gap, latency=limits.graph_latency, branch=branch, after=after))
+            gap = node.op.gap + later if later or not number else limits.graph_gap
+            latency = limits.graph_latency + later
+            ops.append(replace(node.op, gap=gap, latency=latency, branch=branch, after=after))
         call = host.graph_launch + host.graph_node * len(ops)
         step = (
             RecipeStep(Do.LAUNCH, RuntimeCall.GRAPH_LAUNCH, call=call, ops=tuple(ops))
