@@ -187,6 +187,7 @@ AS_A_GPU = {
     "tensor_split": "a GPU refuses indices that are on it, too",
     "histogram": "a GPU refuses it, too",
     "histogramdd": "a GPU refuses it, too",
+    "sparse_mm_reduce": "a GPU refuses it, too",
 }
 
 

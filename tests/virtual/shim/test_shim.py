@@ -137,12 +137,6 @@ def test_numbers_of_the_host_stand_beside_tensors(real: Facts) -> None:
     assert real("scalars_of_the_host") == [3.0, 3.0, 2.0, 2.0, 1.0, 1.0]
 
 
-def test_sparse_tensors_are_refused_by_name(real: Facts) -> None:
-    kind, text = real("sparse_is_refused")
-    assert kind == "NotImplementedError"
-    assert text == "the virtual GPU computes dense tensors only, not sparse ones, as aten::_to_sparse gives"
-
-
 def test_a_full_device_raises_where_memory_is_asked_for(real: Facts) -> None:
     assert real("out_of_memory") == ["OutOfMemoryError", "CUDA out of memory. Tried to allocate 4.00 MiB.", [0]]
 

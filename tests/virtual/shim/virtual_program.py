@@ -334,11 +334,6 @@ def scalars_of_the_host() -> Any:
 
 
 @fact
-def sparse_is_refused() -> list[str]:
-    return raised(lambda: torch.ones(2, 2, device="cuda").to_sparse())
-
-
-@fact
 def out_of_memory() -> list[Any]:
     asked: list[int] = []
 

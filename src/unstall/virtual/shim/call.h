@@ -30,6 +30,9 @@ struct About {
   bool stays_on_host(size_t result) const { return substitute && substitute->host_outputs >> result & 1; }
 };
 
+// The same for all calls: it lives as long as the process.
+const About& about_of(const c10::OperatorHandle& op);
+
 // The device of a call with these arguments. Raises, as CUDA does, if they are on several devices.
 int device_of(const About& about, const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 

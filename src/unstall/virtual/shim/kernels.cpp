@@ -3,6 +3,7 @@
 #include "kernels.h"
 #include "meta_kernels.h"
 #include "simulator.h"
+#include "sparse.h"
 
 #include <ATen/ops/native_channel_shuffle_native.h>
 #include <ATen/ops/pixel_shuffle_native.h>
@@ -38,8 +39,8 @@ void fallback(const OperatorHandle& op, Stack* stack) {
 
 void refuse(const OperatorHandle& op, Stack*) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      false, "the virtual GPU computes dense tensors only: it cannot run ", op.operator_name(),
-      " on sparse, quantized or nested tensors");
+      false, "the virtual GPU computes dense and sparse tensors only: it cannot run ", op.operator_name(),
+      " on quantized or nested tensors");
 }
 
 // Only the CPU has kernels for these. As on a real GPU, they are made of other operators, or refused.
@@ -70,7 +71,9 @@ torch::Library* library(const char* ns, c10::DispatchKey key) {
   return new torch::Library(torch::Library::IMPL, ns, key, __FILE__, __LINE__); // never freed
 }
 
-const About& about(const OperatorHandle& op) {
+} // namespace
+
+const About& about_of(const OperatorHandle& op) {
   static Lock lock;
   static auto* known = new std::unordered_map<c10::OperatorName, About>; // its elements stay where they are
   {
@@ -83,8 +86,6 @@ const About& about(const OperatorHandle& op) {
   return known->emplace(op.operator_name(), std::move(made)).first->second;
 }
 
-} // namespace
-
 void compute_as_first_thread() {
   static const auto first = std::this_thread::get_id();
   static std::atomic<int> threads{at::get_num_threads()};
@@ -93,7 +94,7 @@ void compute_as_first_thread() {
 }
 
 void redirect(const OperatorHandle& op, Stack* stack) {
-  call(about(op), op, stack);
+  call(about_of(op), op, stack);
   drain_when_long();
 }
 
@@ -117,8 +118,8 @@ void register_kernels() {
     aten->impl(full.c_str() + 6, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(*op)));
   }
   library("_", c10::DispatchKey::CUDA)->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-  for (auto key : {c10::DispatchKey::SparseCUDA, c10::DispatchKey::SparseCsrCUDA, c10::DispatchKey::QuantizedCUDA,
-                   c10::DispatchKey::NestedTensorCUDA})
+  register_sparse_kernels();
+  for (auto key : {c10::DispatchKey::QuantizedCUDA, c10::DispatchKey::NestedTensorCUDA})
     library("_", key)->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
 }
 
