@@ -6,9 +6,8 @@ few pieces and the columns are in memory at a time, whatever the size of the fil
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -28,6 +27,7 @@ from unstall.read.metadata import (
     meta_of,
 )
 from unstall.read.pieces import PIECE_BYTES, Cutter
+from unstall.read.process_settings import collector_off
 from unstall.read.scan import scanned
 from unstall.read.schema import Event
 from unstall.read.text_window import TextWindow
@@ -68,7 +68,7 @@ def events_of(text_blocks: Iterator[bytes], path: Path, piece_bytes: int = PIECE
     """
     window = TextWindow(text_blocks)
     sink = _Sink(path)
-    with _collector_off():
+    with collector_off():
         before = go_to_events(window, path)
         cutter = Cutter(window, sink, path, piece_bytes)
         cutter.run()
@@ -141,22 +141,6 @@ class _Sink:
                 f"{self._path}: its names and stacks are longer than {MOST_TEXT >> 20} Mi characters together; "
                 "record fewer steps, or without stacks"
             )
-
-
-@contextmanager
-def _collector_off() -> Iterator[None]:
-    """Returns a context manager that turns Python's garbage collector off within its block.
-
-    Reading a trace creates no reference cycles, and looking for cycles among a million events is
-    slow.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _notes(window: TextWindow, cutter: Cutter, decoder: Decoder) -> tuple[list[str], bool]:

@@ -7,10 +7,9 @@ The first bytes of the file show whether it is compressed by gzip, by zstd, or n
 from __future__ import annotations
 
 import importlib
-import sys
 import zlib
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO, Protocol
 
 from unstall.did_you_mean import most_similar, suggestion
 from unstall.errors import TraceError
+from unstall.read.process_settings import short_turns
 from unstall.timeline.limits import ALWAYS_UNPACKED_BYTES, MOST_TRACE_EXPANSION
 
 Progress = Callable[[int, int], None]
@@ -26,7 +26,6 @@ BLOCK_BYTES = 1 << 20
 _PACKED_BYTES = 512 << 10
 _BLOCKS_AHEAD = 2
 _SMALL_BYTES = 256 << 10  # smaller files are unpacked faster than a thread would save time
-_TURN_S = 0.001
 _SIMILAR = 0.7  # of difflib's ratio of two names
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -67,7 +66,7 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
                 )
             size = path.stat().st_size
             source = _unpack(file, path)
-            with _short_turns(), closing(_ahead(source) if size > _SMALL_BYTES else source) as unpacked:
+            with short_turns(), closing(_ahead(source) if size > _SMALL_BYTES else source) as unpacked:
                 for text, position in unpacked:
                     if progress:
                         progress(position, max(size, position))
@@ -87,22 +86,6 @@ def _meant(path: Path) -> str:
     with suppress(OSError):
         near = most_similar(path.name, [each.name for each in path.parent.iterdir()], _SIMILAR)
     return suggestion(near and path.with_name(near))
-
-
-@contextmanager
-def _short_turns() -> Iterator[None]:
-    """Returns a context manager. Within its block, Python's threads take the GIL in shorter turns
-    (`sys.setswitchinterval`), so that the thread that unpacks the file gets the GIL sooner.
-
-    The unpacking thread needs the GIL only briefly. With turns of 5 ms, Python's default, it would
-    wait for longer than it works.
-    """
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(min(usual, _TURN_S))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
 
 
 def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], None, None]:
