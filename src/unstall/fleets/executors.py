@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -28,7 +29,7 @@ class Executor(Protocol):
     """Summarises traces. `run` yields an outcome for each task as soon as it is known, in any order. A task names the
     trace of one rank."""
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]: ...
+    def run(self, tasks: Sequence[Task]) -> Generator[Mapped, None, None]: ...
 
 
 class Processes:
@@ -41,7 +42,7 @@ class Processes:
     def __init__(self, most: int | None = None) -> None:
         self._most = most
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]:
+    def run(self, tasks: Sequence[Task]) -> Generator[Mapped, None, None]:
         looks = [_look(task.path) for task in tasks]
         tasks = _without_needless_digests(tasks, looks)
         sizes = [look.text_bytes for look in looks]
@@ -127,8 +128,9 @@ def all_of(executor: Executor, tasks: Sequence[Task], progress: Callable[[int, i
     """
     place = {task.path: number for number, task in enumerate(tasks)}
     found: dict[int, Mapped] = {}
-    for mapped in _counted(executor.run(tasks), len(tasks), progress):
-        found[place[mapped.path]] = mapped
+    with closing(executor.run(tasks)) as running:
+        for mapped in _counted(running, len(tasks), progress):
+            found[place[mapped.path]] = mapped
     lost = (Mapped(path=task.path, why="the executor lost it") for task in tasks)
     return [found.get(number, mapped) for number, mapped in enumerate(lost)]
 

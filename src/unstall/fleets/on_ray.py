@@ -3,7 +3,7 @@ the network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class Ray:
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise UsageError(f"--on {on}: no Ray cluster can be reached there ({error})") from None
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[Mapped]:
+    def run(self, tasks: Sequence[Task]) -> Generator[Mapped, None, None]:
         """Yields the outcome of each task as soon as it is known, in any order. If a worker dies, its task is tried
         again up to three times, possibly on another node."""
         ray = self._ray

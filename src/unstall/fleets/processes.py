@@ -8,7 +8,7 @@ import queue
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
 from multiprocessing.context import ForkProcess
@@ -24,7 +24,7 @@ _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _TRIES = 2  # a task whose worker was killed is tried once more
 
 
-def run(tasks: Sequence[Task], sizes: Sequence[int], count: int) -> Iterator[Mapped]:
+def run(tasks: Sequence[Task], sizes: Sequence[int], count: int) -> Generator[Mapped, None, None]:
     """Summarises traces in worker processes. Yields the outcome of each task as soon as it is known. Large traces are
     read first.
 
