@@ -109,8 +109,10 @@ class Cupti:
 
     def stop(self) -> None:
         """Stops recording, and releases CUPTI. Call this only after the device has finished all launched work."""
-        _cupti.flush()
-        self._counts = _cupti.stop()
+        try:
+            _cupti.flush()
+        finally:
+            self._counts = _cupti.stop()
 
     def forked(self) -> None:
         """Does nothing, because CUDA does not work in a forked child process."""
