@@ -28,17 +28,22 @@ from unstall.errors import UsageError
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.usage = "unstall blame [options] PID\n       unstall blame [options] --core FILE [RESULT]"
-    parser.add_argument("pid", metavar="PID", nargs="?", help="the number of the process")
+    parser.add_argument(
+        "subject",
+        metavar="PID | RESULT",
+        nargs="?",
+        help="the number of the process; with --core, the result of the run that left the core dump",
+    )
     parser.add_argument("--core", metavar="FILE", type=parse_file, help="the core dump to read")
     add_output_options(parser, it="the report", but="only the reports that")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.core:
-        return _tell_core_dump(args, args.pid)
-    if args.pid is None:
+        return _tell_core_dump(args, args.subject)
+    if args.subject is None:
         raise UsageError("give the number of a process, or --core FILE")
-    return _tell_process(args, parse_count(args.pid))
+    return _tell_process(args, parse_count(args.subject))
 
 
 def _tell_core_dump(args: argparse.Namespace, result: str | None) -> int:
