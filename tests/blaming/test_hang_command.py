@@ -46,7 +46,7 @@ GOES_ON = """import time, torch
 torch.launch(b"add")
 time.sleep(4)
 torch.launch(b"mul")
-time.sleep(1.5)
+time.sleep(0.2)
 """
 PICKS_UP_SIGTERM = """import signal, threading
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -221,6 +221,7 @@ def test_a_program_is_asked_from_outside_by_its_number_or_that_of_its_run(home: 
             time.sleep(0.5)
             done = asked(running.pid, "--json")
             lines = json.loads(done.stdout)["hang"]["processes"][0]["streams"] if not done.returncode else []
+        assert lines, done.stderr
         process = json.loads(done.stdout)["hang"]["processes"][0]
         again = json.loads(asked(process["pid"], "--json").stdout)["hang"]["processes"][0]
     finally:
