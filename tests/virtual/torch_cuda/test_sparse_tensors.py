@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import succeeded
 from virtual.torch_cuda.running import facts
 
 pytestmark = pytest.mark.slow
@@ -30,6 +33,22 @@ def test_results_are_on_the_device(told: dict[str, Any]) -> None:
 def test_indices_and_values_take_memory(told: dict[str, Any]) -> None:
     blocks = [-(-NONZERO * size // BLOCK_BYTES) for size in (INDEX_BYTES, VALUE_BYTES)]
     assert told["bytes"] == sum(blocks) * BLOCK_BYTES
+
+
+def test_a_product_waits_if_it_has_to_coalesce_first(tmp_path: Path) -> None:
+    program = tmp_path / "products.py"
+    program.write_text(
+        """
+import torch, unstall
+
+matrix = torch.sparse_coo_tensor([[0, 1, 1], [1, 0, 0]], [1.0, 2, 3], (2, 2)).to("cuda")
+for each in (matrix, matrix.coalesce()):
+    with unstall.no_sync("count") as guard:
+        torch.sparse.mm(each, torch.ones(2, 3, device="cuda"))
+    print(guard.count)
+"""
+    )
+    assert succeeded([sys.executable, "-m", "unstall.virtual", str(program)]).stdout.split() == ["1", "0"]
 
 
 def test_a_graph_refuses_them_by_the_operators_name(told: dict[str, Any]) -> None:

@@ -29,6 +29,8 @@ using Parts = c10::SmallVector<Tensor, 3>;
 const std::unordered_set<std::string> counting = {
     "aten::_coalesce", "aten::_to_sparse", "aten::_to_sparse_csr", "aten::_to_sparse_csc", "aten::_to_sparse_bsr",
     "aten::_to_sparse_bsc", "aten::_sparse_sparse_matmul"};
+// CUDA's kernels of these make a COO tensor coalesced first.
+const std::unordered_set<std::string> multiplying = {"aten::mm", "aten::addmm", "aten::addmm_"};
 constexpr int64_t COUNT_BYTES = 8;
 
 bool is_sparse(const Tensor& tensor) {
@@ -102,8 +104,7 @@ class SparseCall {
         about_.view || !capturing_here(device_), "the virtual GPU cannot capture ", about_.name,
         " with sparse tensors in a graph");
     OnDevice on_device(device_);
-    const bool counts = counting.count(about_.name.name) != 0;
-    if (!counts) {
+    if (!counts()) {
       launch();
       return;
     }
@@ -114,6 +115,15 @@ class SparseCall {
   }
 
  private:
+  // Whether CUDA's kernels copy to the host how many elements there are.
+  bool counts() const {
+    if (counting.count(about_.name.name)) return true;
+    if (!multiplying.count(about_.name.name)) return false;
+    return std::any_of(stack_->begin() + int64_t(first_), stack_->end(), [](const IValue& value) {
+      return value.isTensor() && value.toTensor().is_sparse() && !coo(value.toTensor())->coalesced();
+    });
+  }
+
   // Returns whether the simulation of the launch includes the operator's read of a value.
   bool launch() {
     const std::string name = "sparse" + about_.name.name.substr(about_.name.name.find("::"));
