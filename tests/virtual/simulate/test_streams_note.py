@@ -8,6 +8,7 @@ from virtual.simulate.logs import Log
 from virtual.simulate.runs import begin
 
 from unstall.virtual.log import LogCode
+from unstall.virtual.simulation.collectives import Call, Group, Meeting
 from unstall.virtual.simulation.simulator import Simulator
 
 _LINES = compile("small\n\nlarge", "train.py", "exec")
@@ -75,5 +76,16 @@ def test_kernels_of_two_devices_have_no_note() -> None:
     log, simulator = begin(devices=2)
     log.launch(100_000)
     log.launch(100_000, device=1)
+
+    assert _note(simulator) is None
+
+
+def test_a_kernel_of_nccl_beside_others_has_no_note() -> None:
+    log, simulator = begin()
+    log.launch(100_000)
+    number = simulator.collective(
+        [Call("allreduce", "float32", "sum", 100, 100, -1)], Group("0", "", 0, (0, 1)), 1, Meeting(0, 90_000, 0)
+    )
+    log.write(LogCode.COLLECTIVE, a=number, stream=3)
 
     assert _note(simulator) is None

@@ -14,6 +14,7 @@ from unstall.timeline.columns import I64, DeviceKind
 from unstall.timeline.grouping import groups
 from unstall.virtual.log import Stack
 from unstall.virtual.own_place import own_place
+from unstall.virtual.simulation.recipes import EnginePart
 from unstall.virtual.simulation.simulate import Simulation
 
 _GAIN = 0.05
@@ -41,12 +42,13 @@ def streams_note(simulation: Simulation, stacks: Sequence[Stack], folder: str) -
     for each other because each fills the device. It names the kernel that took most time, and its
     line.
 
-    Returns None if no kernels of two streams overlapped or followed each other without a pause.
+    Returns None if no kernels of two streams overlapped or followed each other without a pause. Kernels of NCCL do not
+    count: in the simulation they take nothing from other kernels, and last until other ranks have come.
     `stacks` has the call stacks of the log, by number. `folder` is the folder in which the program
     was started.
     """
     ran, ops = simulation.history.ran.whole(), simulation.actions.recipes.ops
-    kernels = np.flatnonzero(ops.kind[ran.op] == DeviceKind.KERNEL)
+    kernels = np.flatnonzero((ops.kind[ran.op] == DeviceKind.KERNEL) & (ops.part[ran.op] == EnginePart.PROCESSORS))
     if (ran.stream[kernels] == ran.stream[kernels[:1]]).all():
         return None
     devices = np.array([device for device, _ in simulation.streams.places])[ran.stream[kernels]]
