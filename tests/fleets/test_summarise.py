@@ -10,8 +10,9 @@ import numpy as np
 from fleets.jobs import Arrival, RankTrace, job
 from traces import TraceBuilder
 
-from unstall.fleets.summarise import host_time, summarise
+from unstall.fleets.summarise import KINDS, host_time, summarise
 from unstall.fleets.summary import decode
+from unstall.locate.collectives import Kind
 
 
 def _runs_ahead(rank: RankTrace) -> Iterator[Arrival]:
@@ -40,6 +41,25 @@ def test_a_collective_launched_before_the_recording_is_of_no_step(tmp_path: Path
     assert rank.calls.step.tolist() == [-1] * 4 + [0, 0, 1, 1, 2, 2, 3, 3]
     assert rank.calls.started[3] > rank.calls.enqueued[4]  # it ran while the host was in a step
     assert (np.diff(rank.calls.enqueued) >= 0).all()
+
+
+def _exchanges(rank: RankTrace) -> Iterator[Arrival]:
+    for _ in range(2):
+        with rank.step():
+            yield rank.collective("all_to_allv", range(4), us=50)
+            yield rank.collective("allreduce", range(4), us=50)
+
+
+def test_the_annotation_names_a_collective_of_which_nothing_else_is_recorded(tmp_path: Path) -> None:
+    path = job(_exchanges, tmp_path, ranks=4)[0]
+    document = msgspec.json.decode(path.read_bytes())
+    for event in document["traceEvents"]:
+        name = event.get("args", {}).pop("Collective name", None)
+        if name and event["name"] == "record_param_comms":
+            event |= {"name": {"all_to_allv": "nccl:all_to_all"}.get(name, "nccl:all_reduce"), "cat": "user_annotation"}
+    path.write_bytes(msgspec.json.encode(document))
+    rank = decode(summarise(path))
+    assert [KINDS[kind] for kind in rank.calls.kind.tolist()] == 2 * [Kind.ALL_TO_ALL, Kind.ALL_REDUCE]
 
 
 def test_threads_that_take_turns_share_their_time() -> None:

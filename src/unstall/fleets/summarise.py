@@ -28,6 +28,7 @@ from unstall.locate.kinds import is_asleep, is_communication, is_data_loading
 from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.result import Finding, Where
+from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Host, HostKind, Timeline
 from unstall.timeline.grouping import by_text, distinct, groups, is_in, order_of, unique
 from unstall.timeline.intervals import Intervals
@@ -35,6 +36,7 @@ from unstall.what_if.edits import parse
 from unstall.what_if.subject import Subject
 
 KINDS = tuple(Kind)
+_ANNOTATED = "nccl:"  # begins the annotations of torch's process group around what it launches
 _CODE = {kind: code for code, kind in enumerate(KINDS)}
 _MOST_MEMBERS = 1 << 17
 _SOME = 64  # rows that tell what a place is
@@ -234,6 +236,22 @@ class _Told:
         result[row >= 0] = values[row[row >= 0]]
         return result
 
+    def name(self, ops: I64) -> I64:
+        """Returns, for each device op in `ops`, the index of the text that names its collective, or -1. `ops` has row
+        numbers of `timeline.device`.
+
+        If torch recorded nothing about an op, as before torch 2.1, this is the annotation around its launch, such as
+        "nccl:all_to_all": the name of NCCL's kernel is the same for all that sends and receives.
+        """
+        name = self.column("name", ops)
+        launch = self._timeline.device.launch[ops]
+        if (unnamed := np.flatnonzero((name < 0) & (launch >= 0))).size:
+            host = self._timeline.host
+            around = by_text(host.name, lambda i: self._timeline.text(i).startswith(_ANNOTATED)) > 0
+            found = nearest(host.parent, around)[launch[unnamed]]
+            name[unnamed] = np.where(found >= 0, host.name[found], -1)
+        return name
+
     def group(self, ops: I64) -> I64:
         """Returns, for each device op in `ops`, the index of its process group in `groups`. `ops` has row numbers of
         `timeline.device`."""
@@ -279,7 +297,7 @@ def _calls(run: Run, work: _Work, told: _Told, places: _Places) -> Calls:
     enqueued[launch >= 0] = host.start[launch[launch >= 0]]
     # An op whose call is not in the file was launched before those that follow it.
     enqueued = np.minimum.accumulate(enqueued[::-1])[::-1]
-    name = told.column("name", rows)
+    name = told.name(rows)
     said = by_text(name.astype(np.int32), lambda i: _CODE[kind_of_operation(timeline.text(i))])
     by_name = by_text(device.name[rows], lambda i: _CODE[kind_of_kernel(timeline.text(i)) or Kind.OTHER])
     position = np.full(len(rows), -1, dtype=np.int64)
