@@ -73,7 +73,7 @@ found, paths = {}, sorted(map(str, pathlib.Path(sys.argv[1]).iterdir()))
 for path in paths:
     analyser = TreePerfAnalyzer.from_file(path, include_unlinked_kernels=True)
     row = analyser.get_df_gpu_timeline().set_index("type")["time ms"] * 1e3
-    found[re.search(r"rank-?(\\d+)", path)[1]] = {
+    found[re.search(r"\\d+", pathlib.Path(path).name)[0]] = {
         "span": row["total_time"], "idle": row["idle_time"], "compute": row["computation_time"],
         "comm": row["total_comm_time"], "exposed": row["exposed_comm_time"],
     }
@@ -221,8 +221,9 @@ def repeat(folder: Path, to: Path, ranks: int) -> None:
 
 
 def _by_rank(folder: Path) -> list[tuple[str, Path]]:
-    found = {"".join(filter(str.isdigit, path.name.split(".")[0])): path for path in folder.iterdir()}
-    return sorted(found.items(), key=lambda each: int(each[0]))
+    """Returns the rank and the path of each trace. The rank is the first number in the file's name."""
+    found = [(number[0], path) for path in folder.iterdir() if (number := re.search(r"\d+", path.name))]
+    return sorted(found, key=lambda each: int(each[0]))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
