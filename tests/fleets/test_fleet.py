@@ -107,6 +107,18 @@ def test_ranks_that_take_turns_in_being_late_are_told_together(tmp_path: Path) -
     assert {each.rank: each.steps for each in found.stragglers} == {1: (2,), 4: (3,), 6: (4,), 7: (6,)}
 
 
+def test_ranks_that_begin_the_only_step_apart_have_no_straggler_and_no_gain(tmp_path: Path) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        rank.work(8_000 if rank.rank == 2 else 500 * rank.rank)
+        yield from train_ddp(rank, steps=1)
+
+    jittered(train, tmp_path)
+    found = explained(tmp_path)
+    assert (found.verdict.bound_by, found.stragglers) == ("late start", ())
+    assert "rank 2 last" in found.verdict.text
+    assert found.replayed_step_ns - found.ideal_step_ns < 0.05 * found.step_ns
+
+
 def test_steps_are_paired_by_what_the_ranks_do_together(tmp_path: Path) -> None:
     paths = jittered(partial(train_ddp, slow=3, cause="kernel"), tmp_path)
     whole = explained(tmp_path)

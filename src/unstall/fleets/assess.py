@@ -101,11 +101,16 @@ def recorded_steps(job: Job) -> I64:
     waiting, steps = job.waiting, job.steps
     clock, zero = waiting.clock_of, waiting.zero
     ends = np.stack([rank.step_end[:steps] + zero[index] for index, rank in enumerate(job.ranks)])
-    begins = np.array([int(rank.step_start[0]) + int(zero[index]) for index, rank in enumerate(job.ranks)])
     aligned = waiting.clocks.aligned(np.repeat(clock, steps), ends.reshape(-1)).reshape(ends.shape)
-    first = int(waiting.clocks.aligned(clock, begins).min())
-    lengths: I64 = np.diff(aligned.max(axis=0), prepend=first)
+    lengths: I64 = np.diff(aligned.max(axis=0), prepend=int(begins(job).min()))
     return lengths
+
+
+def begins(job: Job) -> I64:
+    """Returns when each rank began its first step, in ns of the common clock. The array has one value for each rank."""
+    waiting = job.waiting
+    own = np.array([int(rank.step_start[0]) for rank in job.ranks], dtype=np.int64)
+    return waiting.clocks.aligned(waiting.clock_of, own + waiting.zero)
 
 
 def recorded_step_ns(job: Job) -> float:

@@ -119,7 +119,8 @@ def _donor(job: Job, shapes: Shapes, members: Sequence[int]) -> tuple[int, list[
 
 def _with_donors(job: Job, shapes: Shapes, donors: dict[int, int], made: dict[int, Program], notes: list[str]) -> Job:
     """Replaces the programs of some ranks by the programs of other ranks (donors). In the collectives, the donor's op
-    at each place of a step replaces the rank's own op.
+    at each place of a step replaces the rank's own op. Each rank still begins its first step when it did: why it came
+    then is not recorded, so no edit can change it.
 
     Args:
         job: The job.
@@ -141,13 +142,15 @@ def _with_donors(job: Job, shapes: Shapes, donors: dict[int, int], made: dict[in
     whole = np.minimum.reduceat(op, job.meeting.first[:-1]) >= 0 if len(job.meeting) else np.zeros(0, np.bool_)
     meeting = replace(job.meeting, op=op).only(whole)
     offsets, like = list(job.offsets), list(job.like)
+    before_steps = [int(rank.step_start[0]) for rank in job.ranks]
     for index, donor in donors.items():
-        offsets[index], like[index] = job.offsets[donor], donor
+        offsets[index] += before_steps[like[index]] - before_steps[donor]
+        like[index] = donor
     return replace(
         job,
         programs=tuple(programs),
         meeting=meeting,
-        offsets=tuple(offsets),
+        offsets=tuple(each - min(offsets) for each in offsets),
         like=tuple(like),
         notes=(*job.notes, *notes),
     )

@@ -14,6 +14,7 @@ from unstall.figures import capital, counted, duration, share
 from unstall.fleets.assess import (
     Assessed,
     assess,
+    begins,
     clock_fit,
     fleet_lines,
     group_uses,
@@ -256,6 +257,7 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
         "stages": base - assessed.balanced_ns if assessed.balanced_ns is not None else 0.0,
         "uneven work": base - assessed.ideal_ns,
         "communication": base - assessed.silent_ns,
+        "late start": _apart(job),
     }
     most = max(gains, key=lambda each: gains[each])
     if gains[most] < max(_NOTABLE * base, assessed.error_ns):
@@ -263,6 +265,14 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
             f"No rank makes the others wait. {capital(unit)} takes {duration(round(base))}, mostly the ranks' own work."
         )
         return FleetVerdict(bound_by="own work", text=text)
+    if most == "late start":
+        last = job.ranks[int(begins(job).argmax())].number
+        text = (
+            f"The ranks begin up to {duration(round(gains[most]))} apart, rank {last} last, and wait for one another "
+            "because of that. What made it late came before the recording: record several steps, of which the first is "
+            "left out."
+        )
+        return FleetVerdict(bound_by=most, text=text)
     after = duration(round(base - gains[most]))
     instead = f"{unit} would take {after} instead of {duration(round(base))}"
     if most == "stages":
@@ -279,6 +289,14 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     else:
         text = f"The ranks wait for transfers, not for one another. If transfers took no time, {instead}."
     return FleetVerdict(bound_by=most, text=text)
+
+
+def _apart(job: Job) -> float:
+    """Returns how far apart the ranks begin the only step, in ns. 0 if there are several steps, of which the first does
+    not count, or if the clocks of the ranks cannot be compared."""
+    if job.steps > 1 or clock_fit(job).parts > 1:
+        return 0.0
+    return float(np.ptp(begins(job)))
 
 
 def _of_no_one(job: Job) -> str:
