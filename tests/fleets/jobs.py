@@ -68,6 +68,10 @@ class RankTrace(TraceBuilder):
             with self.op("aten::mm"):
                 self.launch(f"{name}_{number % 4}", us, stream=stream, grid=[grid, 1, 1])
 
+    def occupy(self, us: float, stream: int = 7) -> None:
+        """The stream is busy for that long with work that is not in the trace."""
+        self._free[0, stream] = self.now + ns(us)
+
     def collective(
         self,
         name: str,

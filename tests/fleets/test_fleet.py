@@ -119,6 +119,23 @@ def test_ranks_that_begin_the_only_step_apart_have_no_straggler_and_no_gain(tmp_
     assert found.replayed_step_ns - found.ideal_step_ns < 0.05 * found.step_ns
 
 
+def test_a_replay_that_is_far_off_decides_nothing(tmp_path: Path) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        """A device that is busy with what nobody recorded, and is then given less than its host took to launch."""
+        rank.occupy(30_000 if rank.rank else 25_000)
+        with rank.frame("train.py", 10, "train"):
+            for _ in range(3):
+                rank.kernels(20, us=5)
+                rank.work(5_000)
+            yield rank.collective("allreduce", range(2), us=20)
+            rank.item()
+
+    jittered(train, tmp_path, ranks=2)
+    found = explained(tmp_path)
+    assert found.verdict.bound_by == "unknown"
+    assert "cannot be told" in found.verdict.text
+
+
 def test_steps_are_paired_by_what_the_ranks_do_together(tmp_path: Path) -> None:
     paths = jittered(partial(train_ddp, slow=3, cause="kernel"), tmp_path)
     whole = explained(tmp_path)

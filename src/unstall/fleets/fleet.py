@@ -34,6 +34,7 @@ from unstall.fleets.result import Cause, FleetEditStep, FleetResult, FleetVerdic
 from unstall.fleets.roles import roles_of
 from unstall.fleets.summary import Rank
 from unstall.fleets.waiting import waiting
+from unstall.result import UNTRUSTED
 from unstall.what_if.edits import about, parse
 
 _NOTABLE = 0.05  # of a step: what gains less does not hold up the job
@@ -260,6 +261,12 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
         "late start": _apart(job),
     }
     most = max(gains, key=lambda each: gains[each])
+    if gains[most] < assessed.error_ns > UNTRUSTED * assessed.recorded_ns:
+        text = (
+            f"What holds up the job cannot be told: in the replay of all ranks {unit} takes {duration(round(base))}, "
+            f"but {duration(round(assessed.recorded_ns))} in the recording."
+        )
+        return FleetVerdict(bound_by="unknown", text=text)
     if gains[most] < max(_NOTABLE * base, assessed.error_ns):
         text = (
             f"No rank makes the others wait. {capital(unit)} takes {duration(round(base))}, mostly the ranks' own work."

@@ -270,7 +270,7 @@ class FleetVerdict(msgspec.Struct, frozen=True, kw_only=True):
         bound_by: "straggler": one or a few ranks make the others wait. "stages": the pipeline stages are not in
             balance. "uneven work": ranks differ, but no single rank is to blame. "communication": transfers between
             ranks take the time. "late start": there is only one step, which the ranks begin at different times. "own
-            work": the ranks' own work takes the time.
+            work": the ranks' own work takes the time. "unknown": the replay is too far off to tell.
         text: The verdict as one or more sentences.
     """
 

@@ -236,8 +236,10 @@ def _ranks(result: FleetResult) -> Table:
         for each in ordered
     )
     columns = Column("own work"), Column("transfer", extra=True), Column("waits"), Column("waited for")
-    spread = f"{100 * result.own_spread:.1f} %"
-    title = f"Ranks, {_over(result)} (own work differs by {spread}, steps by {100 * result.step_spread:.1f} %)"
+    spread = f"own work differs by {100 * result.own_spread:.1f} %"
+    if result.steps > 2:  # the first does not count, and one step alone does not differ
+        spread += f", steps by {100 * result.step_spread:.1f} %"
+    title = f"Ranks, {_over(result)} ({spread})"
     return Table(words(title), columns, rows, limited=True)
 
 
