@@ -328,9 +328,9 @@ def _members(before: bytes, after: bytes, end: int) -> tuple[dict[str, Raw], lis
 
 
 def _decoded(text: bytes) -> dict[str, Raw] | None:
-    for attempt in (text, repaired(text)):
+    for prepared in (bytes, repaired):
         try:
-            return from_json(attempt, dict[str, Raw])
+            return from_json(prepared(text), dict[str, Raw])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             continue
     return None
