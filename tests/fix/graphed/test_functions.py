@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _get_current_dispatch_mode, _get_current_dispatch_mode_stack
 
 from unstall.errors import GraphedError, UsageError
+from unstall.fix.graphs import serving
 from unstall.rounding.operators import Operators
 
 _WEIGHT = torch.randn(4, 4, generator=torch.Generator().manual_seed(3))
@@ -594,3 +595,17 @@ def test_a_compiler_sees_the_function_itself(function: Callable[..., Any], in_on
         x = _numbers(3, 4, seed=seed)
         assert torch.equal(compiled(x), function(x) + 1)
     assert fast.stats().calls == 0
+
+
+def test_a_check_that_fails_for_want_of_memory_refuses_the_graph_and_the_program_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_room(*_: object) -> None:
+        raise torch.OutOfMemoryError("there is no room for the check")
+
+    monkeypatch.setattr(serving, "check", no_room)
+    double = on_tape(lambda x: x * 2, strict=False)
+    x = torch.arange(3.0)
+    with pytest.warns(RuntimeWarning, match="could not be checked: there is no room for the check"):
+        results = [double(x) for _ in range(6)]
+    assert all(torch.equal(result, x * 2) for result in results)

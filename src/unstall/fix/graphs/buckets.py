@@ -31,7 +31,7 @@ from unstall.fix.graphs.capture.capture_device import CaptureDevice
 from unstall.fix.graphs.disabled import graphs_disabled
 from unstall.fix.graphs.examine.examined_call import Examined, examined
 from unstall.fix.graphs.examine.warnings_raised import silent_proof
-from unstall.fix.graphs.refusals import Refusal, Refused
+from unstall.fix.graphs.refusals import Refusal, Refused, failure
 from unstall.fix.graphs.verify import largest_difference
 from unstall.fix.tensors.nesting import map_tensors, tensors_in
 from unstall.fix.tensors.storages import storage_of
@@ -268,13 +268,16 @@ def proved_run(
         call: The call without padding.
     """
     result, found = examined(device, function, call)
-    args, kwargs = padded.trial()
     try:
+        args, kwargs = padded.trial()
         with device.capture_stream(), graphs_disabled(), silent_proof():
             _prove(padded, result, found, lambda: function(*args, **kwargs))
     except Refused as refused:
         padded.family.off = True
         return result, refused.refusals[0]
+    except Exception as error:
+        padded.family.off = True
+        return result, failure("padded", error)
     return result, None
 
 

@@ -175,6 +175,13 @@ def calling_place() -> UserLine | None:
     return None
 
 
+def failure(what: str, error: Exception) -> Refusal:
+    """Returns the refusal of a call that an unexpected exception, such as too little memory, kept from being captured,
+    checked or padded. `what` is that word."""
+    said = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return Refusal(f"it could not be {what}: {said}", raising_place(error))
+
+
 def raising_place(error: BaseException) -> UserLine | None:
     """Returns the innermost line of the user's code in the traceback of an error, or None if there is no such line. The
     attribute `library` of the result is the innermost library line that the user's line called."""

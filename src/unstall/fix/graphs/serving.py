@@ -19,7 +19,7 @@ from unstall.fix.graphs.graph_cache import GraphCache
 from unstall.fix.graphs.graphed_stats import GraphedCounters
 from unstall.fix.graphs.guarded_graph import GuardedGraph
 from unstall.fix.graphs.prepare import CaptureOptions, CaptureRequest, prepared
-from unstall.fix.graphs.refusals import Refusal, Refused, ReportedRefusals, Shapes, always_new, raising_place
+from unstall.fix.graphs.refusals import Refusal, Refused, ReportedRefusals, Shapes, always_new, failure
 from unstall.fix.graphs.static_call import FunctionKind
 from unstall.fix.graphs.static_inputs import Sharing
 from unstall.fix.graphs.verify import check
@@ -138,16 +138,20 @@ class GraphServer:
 
     def _checked(self, entry: CacheEntry, graph: GuardedGraph, call: CallArguments) -> bool:
         """Returns whether the graph and an eager run give the same results for this call. Restores the program's
-        state."""
-        saved = graph.static_call.saved()
+        state. If the check fails for another reason, such as too little memory for it, refuses the graph."""
         try:
-            with proving(), graphs_disabled(), silent_proof(), allow_sync("the graph is checked"):
-                check(graph.static_call, graph.captured, call.tensors, saved)
+            saved = graph.static_call.saved()
+            try:
+                with proving(), graphs_disabled(), silent_proof(), allow_sync("the graph is checked"):
+                    check(graph.static_call, graph.captured, call.tensors, saved)
+            finally:
+                saved.restore()
         except Refused as refused:
             self._report(entry.refuse(refused.refusals[0]))
             return False
-        finally:
-            saved.restore()
+        except Exception as error:
+            self._report(entry.refuse(failure("checked", error)), error)
+            return False
         return True
 
     def _observe(self, device: CaptureDevice, entry: CacheEntry, call: CallArguments) -> Served:
@@ -192,8 +196,7 @@ class GraphServer:
             self._report(entry.refuse(refused.refusals[0]))
             return Eager.UNSERVED
         except Exception as error:
-            reason = f"it could not be captured: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
-            self._report(entry.refuse(Refusal(reason, raising_place(error))), error)
+            self._report(entry.refuse(failure("captured", error)), error)
             return Eager.UNSERVED
         self._counters.captures += 1
         if self._always_new is not None:
