@@ -51,13 +51,18 @@ def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
     Returns a function that cancels the callback.
     """
     module = sys.modules["torch"].cuda
-    if hasattr(module, "_lazy_call"):
-        module._lazy_call(act)
+    cancelled = False
+
+    def act_unless_cancelled() -> None:
+        if not cancelled:
+            act()
 
     def cancel() -> None:
-        queued = getattr(module, "_queued_calls", [])
-        queued[:] = [call for call in queued if call[0] is not act]
+        nonlocal cancelled
+        cancelled = True  # torch's list of calls stays as it is: torch may be going through it
 
+    if hasattr(module, "_lazy_call"):
+        module._lazy_call(act_unless_cancelled)
     return cancel
 
 
