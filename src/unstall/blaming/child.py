@@ -154,7 +154,8 @@ def _follow(folder: Path, undo: ExitStack, *, anomaly: bool = False) -> None:
             _blame.when_failed(lambda: _tell_forward(folder))
     except Exception as error:  # never the program's
         state["failed"] = f"{type(error).__name__}: {error}"
-    (folder / STATE).write_text(json.dumps(state))
+    with suppress(OSError):  # there may be no room, and CUDA is being initialised for the program
+        (folder / STATE).write_text(json.dumps(state))
 
 
 def _tell_forward(folder: Path) -> None:

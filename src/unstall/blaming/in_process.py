@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -68,16 +69,19 @@ class Blaming:
         """
         if self._folder is not None:
             raise UsageError("blame() is for one block: call it again for the next")
-        folder = make_folder()
-        try:
-            self._undo = start(folder, races=self._races)
-        except OSError as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            if error.errno == errno.EBUSY:
-                raise UsageError("another block of blame() is active in this process: end it first") from error
-            raise UsageError(f"blame() cannot begin: {error.strerror or error}") from error
-        self._folder = folder
-        self._faults = begin_block()
+        with ExitStack() as undo:
+            folder = make_folder()
+            undo.callback(shutil.rmtree, folder, ignore_errors=True)
+            try:
+                stop = start(folder, races=self._races)
+            except OSError as error:
+                if error.errno == errno.EBUSY:
+                    raise UsageError("another block of blame() is active in this process: end it first") from error
+                raise UsageError(f"blame() cannot begin: {error.strerror or error}") from error
+            undo.callback(stop)
+            self._faults = begin_block()
+            undo.pop_all()
+        self._folder, self._undo = folder, stop
         return self
 
     def __exit__(
