@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -75,6 +76,14 @@ def test_an_exception_is_shown_as_usual_and_the_recording_is_spoken_of_anyway(no
     assert isinstance(result.error_in_exec, ZeroDivisionError)
     assert captured.stdout.rstrip().endswith("ZeroDivisionError: division by zero")
     assert captured.stderr.startswith("unstall: nothing was recorded")
+
+
+def test_no_cell_leaves_files_behind(notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if it raises: the traceback, which IPython keeps, holds on to the recording."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for cell in ("%%unstall --steps 3\n1 / 0", "%%unstall --lines none\npass"):
+        notebook.run(cell)
+    assert not list(tmp_path.glob("unstall-*"))
 
 
 def test_help_is_printed_and_nothing_runs(notebook: Notebook) -> None:

@@ -42,6 +42,8 @@ class CellMagic:
             raise usage_error("%%unstall", UsageError("there is no code below it, so nothing to run and explain"))
         files = options.pop("output", [])
         body, last = _compile(self.shell, line, cell)
+        from unstall.recording.in_process import Recording
+
         recording = _begin(options)
         try:
             exec(body, self.shell.user_global_ns, self.shell.user_ns)
@@ -49,6 +51,8 @@ class CellMagic:
         finally:
             recording.__exit__(*sys.exc_info())
             _show(recording, files)
+            if isinstance(recording, Recording):
+                recording.close()  # a traceback of the cell would keep its files
 
 
 @dataclass(frozen=True)

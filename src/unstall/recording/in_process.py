@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import weakref
 from pathlib import Path
@@ -73,21 +74,27 @@ def record(
     return Recording(settings, chosen.recorder, chosen.line_clock, whole=steps is None)
 
 
+def _remove(folder: str, process: int) -> None:
+    """Removes the files of a recording, unless this is a fork of the process that made them."""
+    import shutil
+
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class Recording:
     """A recording of one `with` block. Its files are temporary. `save` writes a permanent trace file."""
 
     def __init__(
         self, settings: Settings, make_recorder: MakeRecorder, make_line_clock: MakeLineClock, *, whole: bool
     ) -> None:
-        import shutil
-
         self._settings = settings
         self._make = (make_recorder, make_line_clock)
         self._whole = whole
         self._running: Session | Whole | None = None
         self._ended = False
         self._timeline: Timeline | None = None
-        self.close = weakref.finalize(self, shutil.rmtree, settings.folder, ignore_errors=True)
+        self.close = weakref.finalize(self, _remove, settings.folder, os.getpid())
         """Removes the temporary files of this recording. This also happens when the recording is garbage-collected."""
 
     def __enter__(self) -> Self:

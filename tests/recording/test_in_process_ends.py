@@ -1,0 +1,36 @@
+"""What may end or disturb a recording of a block: a fork, and an error of the cell around it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from processes import succeeded
+
+PROGRAM = """
+import os, sys
+import torch
+import unstall
+
+with unstall.record(lines="none") as recording:
+    torch.ones(3).sum()
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)
+    os.waitpid(child, 0)
+print(os.path.isdir(recording._settings.folder))
+recording.close()
+print(os.path.isdir(recording._settings.folder))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_a_fork_that_ends_leaves_the_recording_of_its_parent(tmp_path: Path) -> None:
+    program = tmp_path / "forks.py"
+    program.write_text(PROGRAM)
+    assert succeeded([sys.executable, "-W", "ignore", str(program)], env=dict(os.environ)).stdout.split() == [
+        "True",
+        "False",
+    ]
