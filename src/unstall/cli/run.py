@@ -62,6 +62,7 @@ from unstall.cli._virtual import (
     virtual_gpu_for_children,
 )
 from unstall.errors import TraceError, UnstallError, UsageError
+from unstall.launching.children import all_are_armed
 from unstall.recording.settings import FOLDER_PREFIX
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
     if configured and not args.quiet and not rank:
         say(configured)
     virtual = options_of(args)
+    if not virtual and all_are_armed(os.environ):
+        raise UsageError(
+            "this command runs on a virtual GPU, and so would the program: give --gpu NAME, or run it outside of "
+            "`unstall run --gpu` and of unstall.virtual_gpu()"
+        )
     check_recording(args)
     program = _program(args)
     typed.gpu = args.gpu

@@ -38,6 +38,12 @@ def armed(environ: Mapping[str, str], module: str, settings: str, path0: str) ->
     }
 
 
+def all_are_armed(environ: Mapping[str, str]) -> bool:
+    """Returns whether a process with these environment variables was started in a block of `arming_children` with
+    `optional=False`, such as that of a virtual GPU. Then all processes that it starts call `arm` of one module."""
+    return "UNSTALL_ARM_ALL" in environ
+
+
 def _with_bootstrap(path: str | None) -> str:
     folders = path.split(os.pathsep) if path else []
     return os.pathsep.join(folders if _BOOTSTRAP in folders else [_BOOTSTRAP, *folders])

@@ -19,6 +19,7 @@ import unstall
 from unstall.read import load
 
 slow = pytest.mark.slow
+_RUN = ("-m", "unstall", "run")
 
 
 @slow
@@ -240,6 +241,15 @@ def test_options_that_make_no_sense_are_refused_before_anything_runs(options: li
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stdout == ""
+
+
+def test_a_run_that_a_program_on_a_virtual_gpu_starts_needs_one_too(tmp_path: Path) -> None:
+    outer = tmp_path / "outer.py"
+    outer.write_text(f"import subprocess, sys\nsubprocess.run([sys.executable, *{_RUN!r}, 'inner.py'])")
+    done = subprocess.run(
+        [sys.executable, *_RUN, "--gpu", "h200", str(outer)], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert "unstall: this command runs on a virtual GPU, and so would the program: give --gpu NAME" in done.stderr
 
 
 def _losses_on_the_cpu() -> list[float]:
