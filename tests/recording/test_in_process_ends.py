@@ -1,4 +1,4 @@
-"""What may end or disturb a recording of a block: a fork, and an error of the cell around it."""
+"""What may disturb a recording of a block: a fork, and a temporary folder without room."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 from processes import succeeded
+
+import unstall
+from unstall.errors import UsageError
 
 PROGRAM = """
 import os, sys
@@ -34,3 +37,10 @@ def test_a_fork_that_ends_leaves_the_recording_of_its_parent(tmp_path: Path) -> 
         "True",
         "False",
     ]
+
+
+def test_a_recording_without_a_place_for_its_files_is_refused_before_the_block() -> None:
+    recording = unstall.record(lines="none")
+    recording.close()
+    with pytest.raises(UsageError, match="cannot write its temporary files: No such file"), recording:
+        pytest.fail("the block began")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -34,7 +36,7 @@ def record(
 ) -> Recording:
     """Records what a `with` block does. After the block, call `explain()` of the recording.
 
-    The block itself never fails because of the recording.
+    Once it has begun, the block never fails because of the recording.
 
     Only one thread at a time may record. If another recording is active, entering the block raises
     UsageError.
@@ -55,7 +57,8 @@ def record(
         The recording, a context manager that can be entered once.
 
     Raises:
-        UsageError: `steps` or `warmup` is not possible, or the other choices exclude each other.
+        UsageError: `steps` or `warmup` is not possible, the other choices exclude each other, or there is no room
+            for temporary files.
     """
     if steps is not None and steps < 1:
         raise UsageError(f"steps={steps}: record at least one step, or leave it out to record the whole block")
@@ -67,11 +70,20 @@ def record(
     from unstall.recording.settings import FOLDER_PREFIX, Settings, check_choices
 
     check_choices(recorder, lines, shapes=shapes)
-    folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)
+    with _needing_room():
+        folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX)
     number = Settings(folder).steps if steps is None else steps
     settings = Settings(folder, recorder, warmup, number, lines=lines, shapes=shapes)
     chosen = Chosen(settings)
     return Recording(settings, chosen.recorder, chosen.line_clock, whole=steps is None)
+
+
+@contextmanager
+def _needing_room() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"record() cannot write its temporary files: {error.strerror or error}") from error
 
 
 def _remove(folder: str, process: int) -> None:
@@ -101,8 +113,8 @@ class Recording:
         """Begins to record.
 
         Raises:
-            UsageError: This recording was used before, another recording of this process is active, or the process has
-                a virtual GPU.
+            UsageError: This recording was used before, another recording of this process is active, the process has
+                a virtual GPU, or its temporary files cannot be written.
         """
         if self._running is not None or self._ended:
             raise UsageError("a recording is of one block: call unstall.record() again for the next")
@@ -113,7 +125,8 @@ class Recording:
         from unstall.recording.session import Session
         from unstall.recording.whole import Whole
 
-        journal = open_journal(self._settings)
+        with _needing_room():
+            journal = open_journal(self._settings)
         running = (
             Whole(journal, *self._make)
             if self._whole
