@@ -59,7 +59,11 @@ def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
 
     def cancel() -> None:
         nonlocal cancelled
-        cancelled = True  # torch's list of calls stays as it is: torch may be going through it
+        cancelled = True
+        # Another list, since torch may be going through this one: it would skip the call after ours.
+        queued = getattr(module, "_queued_calls", [])
+        if any(call[0] is act_unless_cancelled for call in queued):
+            module._queued_calls = [call for call in queued if call[0] is not act_unless_cancelled]
 
     if hasattr(module, "_lazy_call"):
         module._lazy_call(act_unless_cancelled)
