@@ -51,8 +51,10 @@ measure("sum of mapped memory", mapped.sum)
 with profile() as recorded:
     there[:8].copy_(pageable[:8], non_blocking=True)
     there[:8].copy_(pinned[:8], non_blocking=True)
-trace = Path(tempfile.mkdtemp()) / "trace.json"
-recorded.export_chrome_trace(str(trace))
-copies = [event["args"] for event in json.loads(trace.read_text())["traceEvents"] if event.get("cat") == "gpu_memcpy"]
+with tempfile.TemporaryDirectory() as folder:
+    trace = Path(folder) / "trace.json"
+    recorded.export_chrome_trace(str(trace))
+    events = json.loads(trace.read_text())["traceEvents"]
+copies = [event["args"] for event in events if event.get("cat") == "gpu_memcpy"]
 print(f"bytes of two copies: {sum(copy['bytes'] for copy in copies):,} bytes")
 print(f"streams of two copies: {len({copy['stream'] for copy in copies})}")
