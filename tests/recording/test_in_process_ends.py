@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -44,3 +45,11 @@ def test_a_recording_without_a_place_for_its_files_is_refused_before_the_block()
     recording.close()
     with pytest.raises(UsageError, match="cannot write its temporary files: No such file"), recording:
         pytest.fail("the block began")
+
+
+def test_a_recording_whose_files_somebody_removed_says_so() -> None:
+    with unstall.record(lines="none") as recording:
+        pass
+    shutil.rmtree(recording._settings.folder)
+    with pytest.raises(UsageError, match="something else has removed"):
+        recording.explain()

@@ -70,9 +70,9 @@ class Blaming:
         if self._folder is not None:
             raise UsageError("blame() is for one block: call it again for the next")
         with ExitStack() as undo:
-            folder = make_folder()
-            undo.callback(shutil.rmtree, folder, ignore_errors=True)
             try:
+                folder = make_folder()
+                undo.callback(shutil.rmtree, folder, ignore_errors=True)
                 stop = start(folder, races=self._races)
             except OSError as error:
                 if error.errno == errno.EBUSY:

@@ -206,6 +206,8 @@ class Recording:
             raise UsageError("the recording has not ended: ask for it after its `with` block")
         if not self.close.alive:
             raise UsageError("the recording was closed, and its files are gone")
+        if not Path(self._settings.folder).is_dir():
+            raise UsageError("something else has removed the recording's temporary files")
         from unstall.recording.journal import read
         from unstall.recording.plain import LEAST_NS
 
