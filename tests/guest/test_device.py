@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TypeAlias
@@ -22,8 +23,17 @@ def queued(monkeypatch: pytest.MonkeyPatch) -> Calls:
     def queue(call: Callable[[], None]) -> None:
         calls.append((call, "where it was queued"))
 
-    monkeypatch.setattr(torch, "cuda", SimpleNamespace(_queued_calls=calls, _lazy_call=queue))
+    lock = threading.Lock()
+    cuda = SimpleNamespace(_queued_calls=calls, _lazy_call=queue, _initialization_lock=lock)
+    monkeypatch.setattr(torch, "cuda", cuda)
     return calls
+
+
+def initialise(queued: Calls) -> None:
+    """What torch does: it holds its lock while it goes through the list."""
+    with torch.cuda._initialization_lock:
+        for call, _ in queued:
+            call()
 
 
 def test_what_the_program_queued_runs_even_if_ours_cancels_itself(queued: Calls) -> None:
@@ -36,14 +46,21 @@ def test_what_the_program_queued_runs_even_if_ours_cancels_itself(queued: Calls)
 
     cancel = when_initialised(ours)
     queued.append((lambda: ran.append("the program's seed"), ""))
-    for call, _ in queued:
-        call()
+    initialise(queued)
     assert ran == ["ours", "the program's seed"]
+
+
+def test_what_is_queued_after_ours_was_cancelled_runs(queued: Calls) -> None:
+    ran: list[str] = []
+    when_initialised(lambda: ran.append("ours"))()
+    torch.cuda._lazy_call(lambda: ran.append("the program's seed"))
+    initialise(queued)
+    assert ran == ["the program's seed"]
+    assert len(queued) == 1
 
 
 def test_what_was_cancelled_does_not_run(queued: Calls) -> None:
     ran: list[str] = []
     when_initialised(lambda: ran.append("ours"))()
-    for call, _ in queued:
-        call()
+    initialise(queued)
     assert not ran

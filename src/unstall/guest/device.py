@@ -51,22 +51,24 @@ def when_initialised(act: Callable[[], None]) -> Callable[[], None]:
     Returns a function that cancels the callback.
     """
     module = sys.modules["torch"].cuda
-    cancelled = False
+    pending = [act]
 
-    def act_unless_cancelled() -> None:
-        if not cancelled:
-            act()
+    def act_if_pending() -> None:
+        for each in pending:
+            each()
 
     def cancel() -> None:
-        nonlocal cancelled
-        cancelled = True
-        # Another list, since torch may be going through this one: it would skip the call after ours.
-        queued = getattr(module, "_queued_calls", [])
-        if any(call[0] is act_unless_cancelled for call in queued):
-            module._queued_calls = [call for call in queued if call[0] is not act_unless_cancelled]
+        pending.clear()
+        # Who holds torch's lock is going through the list, or adding to it. Then ours stays there, and does nothing.
+        lock = getattr(module, "_initialization_lock", None)
+        if lock is not None and lock.acquire(blocking=False):
+            try:
+                module._queued_calls[:] = [call for call in module._queued_calls if call[0] is not act_if_pending]
+            finally:
+                lock.release()
 
     if hasattr(module, "_lazy_call"):
-        module._lazy_call(act_unless_cancelled)
+        module._lazy_call(act_if_pending)
     return cancel
 
 
