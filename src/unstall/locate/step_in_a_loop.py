@@ -32,9 +32,9 @@ def of_longest_loop(timeline: Timeline, found_by: FoundBy, name: str, start: I64
         start: The start of each step, in ns.
         end: The end of each step, in ns.
     """
-    apart = np.append(False, start[1:] - end[:-1] > _APART_NS)
+    apart = np.append(True, start[1:] - end[:-1] > _APART_NS)
     mixed = begin_with_other_work(timeline, start, end)
-    borders = np.append(np.flatnonzero(apart | mixed | (np.arange(len(start)) == 0)), len(start))
+    borders = np.append(np.flatnonzero(apart | mixed), len(start))
     lengths = np.diff(borders)
     if len(lengths) in (1, len(start)):
         return steps_of(timeline, found_by, name, start, end)
@@ -60,14 +60,15 @@ def begin_with_other_work(timeline: Timeline, start: I64, end: I64) -> Bool:
     A step that is long in itself, such as one for a long sequence in a recurrent net, does not end like this. If more
     than every fourth step is of this kind, none is returned: the other work is then a part of what the program repeats.
     """
+    took, mixed = end - start, np.zeros(len(start), dtype=np.bool_)
+    if len(took) < 1 / _FEW or not (long := took >= _LONG * np.median(took)).any():
+        return mixed  # most runs: their launches need not be looked at
     calls, tokens = launch_sequence(timeline)
     times, (_, kernel) = timeline.host.start[calls], distinct(tokens)
     first, last = np.searchsorted(times, start), np.searchsorted(times, end)
-    work, mixed = last - first, np.zeros(len(start), dtype=np.bool_)
-    if len(work) < 1 / _FEW:
-        return mixed
+    work = last - first
     typical = int(np.argmin(np.abs(work - np.median(work))))
-    long = (end - start >= _LONG * np.median(end - start)) & (ALIKE * work > work[typical])
+    long &= ALIKE * work > work[typical]
     if not work[typical] or long.mean() > _FEW:
         return mixed
 
