@@ -33,7 +33,7 @@ def folder() -> Path:
 
 def find(asked: tuple[object, ...]) -> bytes | None:
     """Returns the encoded summary that was kept for `asked`: the digest of a trace, and all else that the summary
-    depends on, as msgpack can encode it. Returns None if there is none, or if it is damaged."""
+    depends on, as JSON can encode it. Returns None if there is none, or if it is damaged."""
     try:
         data = _entry(asked).read_bytes()
         decode(data)

@@ -146,11 +146,12 @@ def _with_donors(job: Job, shapes: Shapes, donors: dict[int, int], made: dict[in
     for index, donor in donors.items():
         offsets[index] += before_steps[like[index]] - before_steps[donor]
         like[index] = donor
+    first = min(offsets)
     return replace(
         job,
         programs=tuple(programs),
         meeting=meeting,
-        offsets=tuple(each - min(offsets) for each in offsets),
+        offsets=tuple(each - first for each in offsets),
         like=tuple(like),
         notes=(*job.notes, *notes),
     )
