@@ -14,7 +14,8 @@ _TURN_S = 0.001
 
 def _shared(change: Callable[[], Callable[[], object]]) -> Callable[[], AbstractContextManager[None]]:
     """Returns a function whose context managers share one change. `change` makes it and returns what undoes it."""
-    lock, undos, users = threading.Lock(), list[Callable[[], object]](), 0
+    lock = threading.RLock()  # a reader that is garbage may be closed, and restore, at any allocation
+    undos, users = list[Callable[[], object]](), 0
 
     @contextmanager
     def changed() -> Iterator[None]:
