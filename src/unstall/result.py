@@ -122,8 +122,8 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
             two training loops.
         empty: Number of steps in which nothing is launched.
         later: Number of steps after those that were asked for.
-        outside_percent: Share of the device's work in a simulated run that is outside of training or other
-            steps, such as in evaluations or another loop, in percent. 0 if it is not known.
+        outside_percent: Share of the device's work in a simulated run that is in no step, counted or not,
+            in percent. It is in evaluations, say, or in another loop. 0 if it is not known.
         of: Number of all steps, including those that the figures are about.
         mean_ns: Mean time of the steps that are left out.
     """
