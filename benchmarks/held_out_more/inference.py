@@ -118,13 +118,13 @@ def detects() -> Step:
 
 def beams() -> Step:
     """Beam search with torch's Transformer, without a cache: four beams for each of four sentences."""
-    model = nn.Transformer(256, 4, 2, 2, 512, dropout=0.1, batch_first=True)
-    table, places, head = nn.Embedding(2000, 256), nn.Embedding(64, 256), nn.Linear(256, 2000)
+    model = nn.Transformer(128, 4, 2, 2, 512, dropout=0.1, batch_first=True)
+    table, places, head = nn.Embedding(2000, 128), nn.Embedding(64, 128), nn.Linear(128, 2000)
     nn.ModuleList([model, table, places, head]).cuda().eval()
     source = torch.randint(3, 2000, (4, 20)).cuda()
 
     def embedded(words: Tensor) -> Tensor:
-        found: Tensor = table(words) * 16 + places(torch.arange(words.shape[1], device=words.device))
+        found: Tensor = table(words) * math.sqrt(128) + places(torch.arange(words.shape[1], device=words.device))
         return found
 
     @torch.no_grad()
@@ -133,7 +133,7 @@ def beams() -> Step:
         texts = torch.full((16, 1), 1, dtype=torch.long, device="cuda")
         totals = torch.tensor([0.0, -1e9, -1e9, -1e9], device="cuda").repeat(4)
         ended = torch.zeros(16, dtype=torch.bool, device="cuda")
-        for _ in range(20):
+        for _ in range(12):
             future = nn.Transformer.generate_square_subsequent_mask(texts.shape[1], device=torch.device("cuda"))
             logs = head(model.decoder(embedded(texts), memory, tgt_mask=future)[:, -1]).log_softmax(-1)
             logs[ended] = -math.inf

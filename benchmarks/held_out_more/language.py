@@ -35,7 +35,7 @@ class _Encoder(nn.Module):
 
 
 def fills() -> Step:
-    """RoBERTa of six layers: words masked on the CPU, batches of many lengths, four of them accumulated, in float16."""
+    """RoBERTa of six layers: words masked on the CPU, batches of many lengths, two of them accumulated, in float16."""
     table, places, norm = nn.Embedding(30_000, 512, padding_idx=1), nn.Embedding(130, 512), nn.LayerNorm(512)
     layers = nn.ModuleList([_Encoder(512, 8) for _ in range(6)])
     head = nn.Sequential(nn.Linear(512, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 30_000))
@@ -57,7 +57,7 @@ def fills() -> Step:
 
     def step() -> float:
         total = 0.0
-        for _ in range(4):
+        for _ in range(2):
             words, labels = (each.to("cuda") for each in masked(next(batches)))
             with torch.autocast("cuda", torch.float16):
                 seen = (words != 1)[:, None, None, :]
@@ -65,7 +65,7 @@ def fills() -> Step:
                 x = functional.dropout(x, 0.1)
                 for layer in layers:
                     x = layer(x, seen)
-                loss = functional.cross_entropy(head(x).view(-1, 30_000), labels.view(-1)) / 4
+                loss = functional.cross_entropy(head(x).view(-1, 30_000), labels.view(-1)) / 2
             scaler.scale(loss).backward()
             total += loss.item()
         scaler.unscale_(optimizer)
@@ -139,8 +139,8 @@ class _Llama(nn.Module):
 
 
 def adapts() -> Step:
-    """LoRA on a Llama of eight layers in bfloat16, with checkpoints of activations and prompts left out of the loss."""
-    table, layers = nn.Embedding(32_000, 1024).to(torch.bfloat16), nn.ModuleList([_Llama(1024) for _ in range(8)])
+    """LoRA on a Llama of six layers in bfloat16, with checkpoints of activations and prompts left out of the loss."""
+    table, layers = nn.Embedding(32_000, 1024).to(torch.bfloat16), nn.ModuleList([_Llama(1024) for _ in range(6)])
     norm, head = _Root(1024).to(torch.bfloat16), nn.Linear(1024, 32_000, bias=False).to(torch.bfloat16)
     for each in (table, norm, head):
         each.requires_grad_(False)
@@ -226,7 +226,7 @@ def scans() -> Step:
     """Two layers of Mamba in plain torch, on bytes."""
     layers = [_Selective(256, 512, 16) for _ in range(2)]
     model = nn.Sequential(nn.Embedding(256, 256), *layers, nn.RMSNorm(256), nn.Linear(256, 256)).cuda()
-    text = torch.randint(0, 256, (8, 97)).cuda()
+    text = torch.randint(0, 256, (8, 49)).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
 
     def step() -> None:
