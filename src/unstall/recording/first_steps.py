@@ -12,9 +12,7 @@ The recorder `torch` can begin only at a step boundary. Until the first step bou
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,13 +22,13 @@ from unstall.cupti.trial import BEFORE_STEPS, FIRST_STEPS
 from unstall.guest import device
 from unstall.guest.ranks import is_one_of_several
 from unstall.guest.step_source import AT_THE_END, StepSource, StepSources
+from unstall.recording.boundaries import Boundaries
 from unstall.recording.journal import Journal, read
 from unstall.recording.settings import Settings
 from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow, give_up
 
-BLOCK = "block"
 _MOST_WARMUP = 3  # of a larger --warmup, since only a program that ends within it needs these steps
-_MOST_MARKS = 2_000  # boundaries of all sources; some may come far more often than steps
+_MOST_BOUNDARIES = 2_000  # boundaries of all sources; some may come far more often than steps
 _LONG_NS = 60_000_000_000  # ns; few steps of a program with such long ones are enough
 
 
@@ -72,8 +70,7 @@ class FirstSteps:
         self._made: RecordedWindow | None = None
         self._window: RecordedWindow | None = None
         self._tried = False
-        self._marks: list[tuple[StepSource, int, int]] = []  # (source, time, thread)
-        self._loop_ends: list[tuple[StepSource, int]] = []  # (source, time)
+        self._seen = Boundaries()
         self._sources = StepSources()
         self._begun_ns = 0
         self._warmup = _warmup_of(settings)
@@ -130,9 +127,9 @@ class FirstSteps:
             self.begin(at_a_step=True)
         if self._window is None:
             return False
-        self._marks.append((source, at_ns, threading.get_native_id()))
+        self._seen.add(source, at_ns)
         self._sources.add(source, may_train=may_train)
-        enough = asked_to_end is not None or len(self._marks) >= _MOST_MARKS
+        enough = asked_to_end is not None or len(self._seen) >= _MOST_BOUNDARIES
         if source == self._sources.leader(source):
             enough = enough or self._sources.count(source) >= boundaries_of_first_steps(self._settings)
             # All ranks of a distributed program must end them at the same step, and each has a clock of its own.
@@ -144,7 +141,7 @@ class FirstSteps:
     def loop_ended(self, source: StepSource, at_ns: int) -> None:
         """Notes that a loop over the items of `source` has ended, and its last step with it."""
         if self._window is not None:
-            self._loop_ends.append((source, at_ns))
+            self._seen.end_loop(source, at_ns)
 
     def end(self, why: str, wait: Callable[[], None] | None = None) -> None:
         """Stops the recording, if it has begun.
@@ -164,8 +161,13 @@ class FirstSteps:
         try:
             ended_ns = self._now()
             window.stop(wait or (device.synchronize if why == "done" else device.wait_to_leave))
-            self._tell(None if why == "done" else ended_ns)
-            self._journal.write("over", why=why, phase="recording", steps=len(self._marks))
+            until_ns = None if why == "done" else ended_ns
+            self._seen.write_steps(
+                self._journal,
+                self._sources.leader() or self._seen.leader(),  # as long as no optimizer has stepped, any source's
+                lambda kind, times, loop_ends: self._steps_among(kind, times, loop_ends, until_ns),
+            )
+            self._journal.write("over", why=why, phase="recording", steps=len(self._seen))
         except Exception as error:
             give_up(window, self._journal, error)
         with suppress(Exception):
@@ -181,34 +183,14 @@ class FirstSteps:
         if self._journal is not None:
             self._journal.close()
 
-    def _tell(self, ended_ns: int | None) -> None:
-        """Writes the step boundaries to the journal (the recording's file of events). `ended_ns` is
-        the time when the program ended, or None if the program continues.
+    def _steps_among(
+        self, kind: str, times_ns: Sequence[int], loop_ends_ns: Sequence[int], ended_ns: int | None
+    ) -> tuple[list[int], int]:
+        """Returns what `steps_among` returns. `ended_ns` is the time when the program ended, or None if the program
+        continues.
         """
-        assert self._journal is not None
-        leader = self._sources.leader() or self._leader_without_optimizer()
-        if leader is None:
-            self._journal.write("recorded", by=BLOCK, steps=0, settling=0)
-            return
-        times = [at_ns for source, at_ns, _ in self._marks if source == leader]
-        threads = Counter(thread for source, _, thread in self._marks if source == leader)
-        loop_ends = [at_ns for source, at_ns in self._loop_ends if source == leader]
-        times += [at_ns for at_ns in loop_ends[-1:] if at_ns > times[-1]]
-        boundaries, settling = steps_among(leader.kind, times, self._begun_ns, ended_ns, self._warmup)
-        for number, at_ns in enumerate(boundaries):
-            self._journal.write("mark", at=at_ns, kind=leader.kind, step=number, thread=threads.most_common(1)[0][0])
-        for at_ns in loop_ends:
-            self._journal.write("loop_end", at=at_ns)
-        self._journal.write("recorded", by=leader.kind, steps=len(boundaries) - 1 - settling, settling=settling)
-
-    def _leader_without_optimizer(self) -> StepSource | None:
-        """Returns the loader or the model whose boundaries count as steps as long as no optimizer
-        has stepped. Returns None if there is none.
-        """
-        sources = StepSources()
-        for source, _, _ in self._marks:
-            sources.add(source)
-        return sources.leader()
+        last = [at_ns for at_ns in loop_ends_ns[-1:] if at_ns > times_ns[-1]]
+        return steps_among(kind, [*times_ns, *last], self._begun_ns, ended_ns, self._warmup)
 
 
 def _warmup_of(settings: Settings) -> int:

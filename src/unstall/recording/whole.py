@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from unstall.errors import UnstallError
 from unstall.guest import active, device
-from unstall.guest.step_source import AT_THE_END, StepSource, StepSources
+from unstall.guest.step_source import AT_THE_END, StepSource
+from unstall.recording.boundaries import Boundaries
 from unstall.recording.journal import Journal
 from unstall.recording.watching import Watching
 from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow, give_up
 
-_MOST_MARKS = 100_000
-BLOCK = "block"
+_MOST_BOUNDARIES = 100_000
 
 
 class Whole:
@@ -43,8 +41,7 @@ class Whole:
         self._watching = Watching(
             self.step_boundary, lambda: self.end("profiler"), on_loop_end=self.loop_ended, failed=lambda _: None
         )
-        self._marks: list[tuple[StepSource, int, int]] = []  # (source, time, thread)
-        self._loop_ends: list[tuple[StepSource, int]] = []  # (source, time)
+        self._seen = Boundaries()
         self._begun_ns = 0
         self._over = False
 
@@ -76,15 +73,15 @@ class Whole:
             kind: The kind of the caller, such as an optimizer.
             who: A number that distinguishes the caller from others of the same kind.
         """
-        if not self._over and len(self._marks) < _MOST_MARKS:
-            self._marks.append((StepSource(kind, who), self._now(), threading.get_native_id()))
+        if not self._over and len(self._seen) < _MOST_BOUNDARIES:
+            self._seen.add(StepSource(kind, who), self._now())
 
     def loop_ended(self, kind: str, who: int) -> None:
         """Notes that a loop has ended, and its last step with it. The arguments are those of
         `step_boundary`. Never raises.
         """
-        if not self._over and len(self._loop_ends) < _MOST_MARKS:
-            self._loop_ends.append((StepSource(kind, who), self._now()))
+        if not self._over and self._seen.loop_ends < _MOST_BOUNDARIES:
+            self._seen.end_loop(StepSource(kind, who), self._now())
 
     def end(self, why: str) -> None:
         """Stops recording. `why` is the reason, for the journal (the recording's file of events). Never raises."""
@@ -95,7 +92,11 @@ class Whole:
             if window is not None:
                 ended_ns = self._now()
                 window.stop(device.synchronize if why == "done" else device.wait_to_leave)
-                self._tell(ended_ns)
+                self._seen.write_steps(
+                    self._journal,
+                    self._seen.leader(),
+                    lambda kind, times, _: self._steps_among(kind, times, ended_ns),
+                )
             self._leave(why)
         except Exception as error:
             self._fail(error)
@@ -109,26 +110,11 @@ class Whole:
             self._watching.end()
         self._journal.close()
 
-    def _tell(self, ended_ns: int) -> None:
-        sources = StepSources()
-        for source, _, _ in self._marks:
-            sources.add(source)
-        leader = sources.leader()
-        times = [at_ns for source, at_ns, _ in self._marks if source == leader]
-        if leader is None:
-            self._journal.write("recorded", by=BLOCK, steps=0, settling=0)
-            return
-        threads = Counter(thread for source, _, thread in self._marks if source == leader)
-        ((thread, _),) = threads.most_common(1)
-        boundaries = step_boundaries(leader.kind, times, self._begun_ns, ended_ns)
-        if len(self._marks) == _MOST_MARKS and leader.kind not in AT_THE_END:
+    def _steps_among(self, kind: str, times_ns: Sequence[int], ended_ns: int) -> tuple[list[int], int]:
+        boundaries = step_boundaries(kind, times_ns, self._begun_ns, ended_ns)
+        if len(self._seen) == _MOST_BOUNDARIES and kind not in AT_THE_END:
             boundaries.pop()  # there may be more than `steps` boundaries: when the last step ended is unknown
-        for number, at_ns in enumerate(boundaries):
-            self._journal.write("mark", at=at_ns, kind=leader.kind, step=number, thread=thread)
-        for source, at_ns in self._loop_ends:
-            if source == leader:
-                self._journal.write("loop_end", at=at_ns)
-        self._journal.write("recorded", by=leader.kind, steps=len(boundaries) - 1, settling=0)
+        return boundaries, 0
 
     def _fail(self, error: Exception) -> None:
         window, self._window = self._window, None
@@ -142,7 +128,7 @@ class Whole:
         try:
             self._watching.end()
         finally:
-            self._journal.write("over", why=why, phase="recording", steps=len(self._marks))
+            self._journal.write("over", why=why, phase="recording", steps=len(self._seen))
             self._journal.close()
 
 
