@@ -21,7 +21,7 @@ with gpu:
     import torch
 from unstall.answers.explain import explain
 from unstall.cli import parse
-from unstall.cli._virtual import part_asked_for
+from unstall.cli._virtual_part import part_asked_for
 
 def trained(count):
     model = torch.nn.Linear(64, 64, device="cuda")

@@ -13,7 +13,9 @@ from traces import TraceBuilder, steps_that_prove
 from unstall.answers.explain import explain as report_of
 from unstall.cli import parse
 from unstall.cli._ending import ending
-from unstall.cli._virtual import command_with_gpu, options_of, part_asked_for, read_run
+from unstall.cli._virtual_options import command_with_gpu, options_of
+from unstall.cli._virtual_part import part_asked_for
+from unstall.cli._virtual_run import read_run
 from unstall.diagnose.explain import explain
 from unstall.document.formats import render
 from unstall.launching.launch import Exit

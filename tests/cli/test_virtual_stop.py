@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from unstall.cli import parse
-from unstall.cli._virtual import ask_to_stop, tell_of_stop
+from unstall.cli._virtual_part import ask_to_stop, tell_of_stop
 from unstall.virtual.stopping import stop_if_asked
 
 pytest.importorskip("torch")  # whose steps are watched from here on

@@ -8,7 +8,7 @@ from pathlib import Path
 from unstall.cli._arguments import add_place_options, add_value, parse_count, parse_file, parse_seconds
 from unstall.cli._blame_options import add_blame_options
 from unstall.cli._output import add_output_options
-from unstall.cli._virtual import add_virtual_options
+from unstall.cli._virtual_options import add_virtual_options
 from unstall.errors import UsageError
 from unstall.figures import parse_whole
 from unstall.recording.settings import LINE_CLOCKS, RECORDERS, RecorderName, Settings, check_choices

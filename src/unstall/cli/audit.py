@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import add_user_option, add_value, parse_count, parse_file, parse_seconds
 from unstall.cli._output import add_output_options, check_outputs, deliver
-from unstall.cli._virtual import add_simulation_options, get_ready
+from unstall.cli._virtual_options import add_simulation_options, get_ready
 from unstall.errors import UsageError
 from unstall.virtual.options import parse
 

@@ -34,7 +34,7 @@ from unstall.cli._inputs import looks_recorded, name_of, read_report
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.cli._recording import rank_of, say
 from unstall.cli._run_options import USAGE, USAGE_OF_MODULE, add_program, add_recording_options
-from unstall.cli._virtual import add_virtual_options
+from unstall.cli._virtual_options import add_virtual_options
 from unstall.document.formats import FORMATS_OF_CASES
 from unstall.errors import TraceError, UnstallError, UsageError
 

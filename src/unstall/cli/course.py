@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from unstall.cli._output import add_output_options, check_outputs, deliver
-from unstall.cli._virtual import add_simulation_options
+from unstall.cli._virtual_options import add_simulation_options
 from unstall.errors import UsageError
 from unstall.figures import counted
 
@@ -92,7 +92,7 @@ def _gpu(args: argparse.Namespace) -> str | None:
         return None
     if sys.platform != "linux":
         raise UsageError("there is no GPU here, and a virtual one needs Linux")
-    from unstall.cli._virtual import get_ready
+    from unstall.cli._virtual_options import get_ready
 
     gpu: str = args.gpu or _USUAL
     get_ready(gpu)

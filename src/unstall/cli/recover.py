@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.cli._arguments import parse_file
-from unstall.cli._virtual import VIRTUAL
+from unstall.cli._virtual_run import VIRTUAL
 from unstall.errors import TraceError, UnstallError, UsageError
 from unstall.recording.settings import FOLDER_PREFIX, Settings
 
@@ -95,7 +95,7 @@ def _recover(folder: Path, events: Sequence[Event], target: TraceTarget) -> Path
 
 
 def _recover_virtual(folder: Path, event: Event, target: TraceTarget) -> Path:
-    from unstall.cli._virtual import write_run
+    from unstall.cli._virtual_run import write_run
     from unstall.read import load
     from unstall.virtual.run_place import RunPlace
 

@@ -50,17 +50,9 @@ from unstall.cli._recording import (
 from unstall.cli._run_options import add_run_options, check_recording, settings_of
 from unstall.cli._streams import let_go_of_stdout
 from unstall.cli._trace import Kept, TraceTarget, check_folders, keep_recording, trace_target
-from unstall.cli._virtual import (
-    ask_to_stop,
-    command_with_gpu,
-    keep_virtual_run,
-    note_virtual_run,
-    options_of,
-    spare_memory,
-    tell_of_stop,
-    told_of_faults,
-    virtual_gpu_for_children,
-)
+from unstall.cli._virtual_options import command_with_gpu, options_of, virtual_gpu_for_children
+from unstall.cli._virtual_part import ask_to_stop, tell_of_stop
+from unstall.cli._virtual_run import keep_virtual_run, note_virtual_run, spare_memory, told_of_faults
 from unstall.errors import TraceError, UnstallError, UsageError
 from unstall.launching.children import all_are_armed
 from unstall.recording.settings import FOLDER_PREFIX

@@ -12,7 +12,7 @@ import pytest
 from small_disk import fill, small_disk
 from traces import TraceBuilder
 
-from unstall.cli._virtual import read_run, spare_memory
+from unstall.cli._virtual_run import read_run, spare_memory
 from unstall.errors import TraceError
 from unstall.launching.launch import Exit
 from unstall.timeline.columns import Timeline
