@@ -201,6 +201,18 @@ def test_if_waits_cannot_be_seen_no_block_is_entered() -> None:
     assert not regions.is_guarded()
 
 
+def test_if_waits_cannot_be_seen_cuda_is_initialised_all_the_same_and_the_open_block_warns() -> None:
+    blind = DriverWaits("libnone.so")
+    try:
+        says = "no wait for a real GPU was counted or refused: waits for a real GPU cannot be seen here"
+        with pytest.warns(unstall.SyncWarning, match=says), unstall.no_sync():
+            blind.join_guards()
+        with pytest.raises(UsageError), unstall.no_sync():
+            raise AssertionError("not reached")
+    finally:
+        regions.remove_source(blind)
+
+
 def test_errors_of_the_programs_own_stay_what_they_are(libraries: Libraries) -> None:
     def work() -> None:
         try:

@@ -22,6 +22,7 @@ from unstall.guarding import regions
 from unstall.guarding.kinds import Kind
 from unstall.guarding.state import Pending, guarded, guarded_other
 from unstall.guarding.wait import SyncWarning
+from unstall.guest.device import when_initialised
 from unstall.ways_to_wait import VALUE_BYTES
 
 try:
@@ -93,24 +94,37 @@ class DriverWaits:
     the hooks in CUDA's driver (`_hooks.c`) call `before` and `after`."""
 
     def __init__(
-        self, library: str = LIBRARY, operators: Callable[[], Sequence[str]] = tuple, *, own_allocator: bool = True
+        self,
+        library: str = LIBRARY,
+        operators: Callable[[], Sequence[str]] = tuple,
+        own_allocator: Callable[[], bool] = lambda: True,
     ) -> None:
         """Stores the arguments. The first call of `switch(True)` installs the hooks.
 
         Args:
             library: The file name of CUDA's driver.
             operators: A function that returns the names of all operators of torch, such as "aten::index.Tensor".
-            own_allocator: Whether torch allocates device memory with one of its built-in allocators. False if the user
-                plugged in an allocator.
+            own_allocator: A function that returns whether torch allocates device memory with one of its built-in
+                allocators. False if the user plugged in an allocator.
         """
         self._library = library
         self._operators = operators
-        self._own_allocator = own_allocator
+        self._has_own_allocator = own_allocator
+        self._own_allocator = True
         self._names: dict[str, str] = {}  # by the name in C++, "aten::index_Tensor", without the overload
         self._numbers = itertools.count(1)
         self._pending: dict[int, Pending] = {}
         self._installed = False
+        self._unseen: Exception | None = None  # why a guard that was active did not see waits, until it is told
         self._lock = threading.Lock()
+
+    def join_guards(self) -> None:
+        """Adds this source to those that report waits to guards. Never raises: CUDA is being initialised for the
+        program. If a guard is active and the hooks cannot observe waits, the guard warns when its block is left."""
+        try:
+            regions.add_source(self)
+        except Exception as error:
+            self._unseen = error
 
     def switch(self, on: bool) -> None:
         """Switches the hooks in CUDA's driver (`_hooks.c`) on or off. While they are on, they call `before` at each
@@ -122,7 +136,7 @@ class DriverWaits:
 
     def settle(self) -> None:
         """Reports each wait that has ended and that was not reported yet to the guard that was active. Issues a
-        SyncWarning for each wait that the hooks in CUDA's driver missed."""
+        SyncWarning for each wait that the hooks in CUDA's driver missed, and one if they could see none."""
         ended, missed = _hooks.finished() if self._installed else ([], 0)
         errors = []
         for number, duration_ns in ended:
@@ -134,6 +148,9 @@ class DriverWaits:
             raise errors[0]
         for _ in range(missed):
             warnings.warn(SyncWarning(_MISSED), stacklevel=4)
+        unseen, self._unseen = self._unseen, None
+        if unseen is not None:
+            warnings.warn(SyncWarning(f"no wait for a real GPU was counted or refused: {unseen}"), stacklevel=4)
 
     def before(
         self, kind: int, operators: Sequence[str], size_bytes: int, is_pinned: int, thread: int, here: int
@@ -193,6 +210,7 @@ class DriverWaits:
                 return
             if _hooks is None:
                 raise UsageError(_NO_HOOKS)
+            names, self._own_allocator = self._operators(), self._has_own_allocator()
             try:
                 found = _hooks.install(self._library, FUNCTIONS, self.before, self.after, _PATIENCE_MS)
             except OSError as error:
@@ -200,7 +218,6 @@ class DriverWaits:
             if not found >= _NEEDED:
                 _hooks.remove()
                 raise UsageError(_NO_POINTERS)
-            names = self._operators()
             self._names = {name.replace(".", "_"): name.partition(".")[0] for name in names}
             self._installed = True
             atexit.register(_hooks.remove)
@@ -222,14 +239,12 @@ def connect(torch: ModuleType) -> None:
 
     def begin() -> None:
         if _is_loaded(LIBRARY):
-            backend = torch.cuda.memory.get_allocator_backend()
-            operators = torch._C._dispatch_get_all_op_names
-            regions.add_source(DriverWaits(operators=operators, own_allocator=backend != "pluggable"))
+            DriverWaits(
+                operators=lambda: torch._C._dispatch_get_all_op_names(),
+                own_allocator=lambda: torch.cuda.memory.get_allocator_backend() != "pluggable",
+            ).join_guards()
 
-    if torch.cuda.is_initialized():
-        begin()
-    else:
-        torch.cuda._lazy_call(begin)  # runs once CUDA is initialized
+    when_initialised(begin)
 
 
 def _is_loaded(library: str) -> bool:
