@@ -8,6 +8,7 @@ import pytest
 from virtual.torch_cuda.running import facts
 
 from unstall.virtual.allocator.blocks import pool_number, pool_of_number
+from unstall.virtual.torch_cuda.graphs import EMPTY
 
 slow = pytest.mark.slow
 NOT_PERMITTED = "CUDA error: operation not permitted when stream is capturing"
@@ -99,6 +100,18 @@ def test_copies_with_pageable_memory_are_refused(told: dict[str, Any], what: str
 @pytest.mark.parametrize("what", ["empty cache", "statistics"])
 def test_asking_the_allocator_spoils_nothing(told: dict[str, Any], what: str) -> None:
     assert told[f"within a capture: {what}"] == [["fine"], ["fine"], ["fine"]]
+
+
+@slow
+def test_an_empty_graph_warns(told: dict[str, Any]) -> None:
+    warns = [["UserWarning", EMPTY, "graphs.py"]]
+    assert {what: told[f"captured {what}"] for what in ("nothing", "a view", "memory", "no elements")} == {
+        "nothing": warns,
+        "a view": warns,
+        "memory": warns,
+        "no elements": warns,
+    }
+    assert told["captured a kernel"] == told["captured a copy"] == []
 
 
 @slow

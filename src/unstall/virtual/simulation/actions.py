@@ -150,6 +150,13 @@ class Actions:
         self.add((int(LogCode.COLLECTIVE), number), [RecipeStep(Do.LAUNCH, RuntimeCall.REST, ops=(kernel,))])
         return number
 
+    def graph_is_empty(self, graph: int) -> bool:
+        """Returns whether the capture of a CUDA graph has ended without a device op. `graph` is the number of the graph
+        in the shim's log.
+        """
+        recipe = self.recipes.find(("graph", graph))
+        return recipe is not None and not self.recipes.ops_of(recipe)
+
     def instead(self, signature: int, ran: OperatorCost | None) -> int:
         """Returns the number of the recipe (what is simulated) of an operator that needs more
         memory than the device has left.

@@ -413,6 +413,13 @@ class Simulator:
             place = own_place(frames, self._folder)
             return " in ".join(place) if place is not None else ""
 
+    def graph_is_empty(self, graph: int) -> bool:
+        """Returns whether the capture of a CUDA graph has ended without work for the device. `graph` is
+        the number of the graph in the shim's log.
+        """
+        with self.simulated() as simulation:
+            return simulation.actions.graph_is_empty(graph)
+
     def elapsed_ms(self, start: int, end: int) -> float:
         """Returns what cudaEventElapsedTime would: the ms from the event `start` to the event
         `end`. Raises ValueError if one of them was never recorded.

@@ -82,12 +82,12 @@ def graph_names(runtime: Runtime) -> dict[str, object]:
             self._began_on = None
             captures.running.discard(self._number)
             try:
-                count = shim.capture_end(self._number)
+                shim.capture_end(self._number)
             except Exception:
                 shim.free_graph(self._number)
                 raise
-            if count == 0:
-                warnings.warn(EMPTY, UserWarning, stacklevel=3)
+            if runtime.graph_is_empty(self._number):
+                warnings.warn(EMPTY, UserWarning, stacklevel=2)
             self._captured = True
             release = weakref.finalize(self, shim.free_graph, self._number)
             release.atexit = False

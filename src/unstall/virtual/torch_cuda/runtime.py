@@ -78,8 +78,7 @@ class Shim(Protocol):
     def refuse_forks(self) -> None:
         """Makes the devices unusable in child processes that are forked from now on."""
 
-    def capture_end(self, graph: int) -> int | None:
-        """Ends the capture of a CUDA graph. Returns how many operations were captured, or None if that is unknown."""
+    def capture_end(self, graph: int) -> None: ...
 
     def replay(self, graph: int, device: int, stream: int) -> None: ...
 
@@ -242,6 +241,12 @@ class Runtime:
         """Tells the simulator that the program initialises CUDA, if a simulator is attached."""
         if _attached.simulator is not None:
             _attached.simulator.cuda_begins()
+
+    def graph_is_empty(self, graph: int) -> bool:
+        """Returns whether the capture of a CUDA graph has ended without work for the device. Returns False if no
+        simulator is attached, since it is not known then.
+        """
+        return _attached.simulator is not None and _attached.simulator.graph_is_empty(graph)
 
     def initialise(self) -> None:
         """Initialises torch.cuda unless that has been done. To be called first in each function that needs a device."""

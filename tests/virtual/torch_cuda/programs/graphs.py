@@ -1,6 +1,8 @@
 """CUDA graphs: captured, replayed, refused."""
 
 import functools
+import warnings
+from pathlib import Path
 
 import torch
 from virtual.torch_cuda.programs.telling import fact
@@ -124,6 +126,25 @@ def spoiled_by(name: str) -> object:
     return happened
 
 
+def warned(name: str) -> list[list[str]]:
+    """The warnings of a capture, and the file that each is of."""
+    x, side = torch.ones(4, device="cuda"), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    doing = {
+        "nothing": lambda: None,
+        "a view": lambda: x.view(2, 2),
+        "memory": lambda: torch.empty(4, device="cuda"),
+        "no elements": lambda: x[:0] + 1,
+        "a kernel": lambda: x + 1,
+        "a copy": lambda: x.clone(),
+    }[name]
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=side):
+            doing()
+    return [[type(each.message).__name__, str(each.message), Path(each.filename).name] for each in seen]
+
+
 def twice() -> None:
     graph = torch.cuda.CUDAGraph()
     for _ in range(2):
@@ -149,6 +170,8 @@ for what in (
     "statistics",
 ):
     fact(f"within a capture: {what}", functools.partial(spoiled_by, what))
+for what in ("nothing", "a view", "memory", "no elements", "a kernel", "a copy"):
+    fact(f"captured {what}", functools.partial(warned, what))
 fact("twice", twice)
 torch.cuda.set_stream(torch.cuda.default_stream())
 fact("never captured", lambda: torch.cuda.CUDAGraph().replay())
