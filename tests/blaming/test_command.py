@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from unstall.blaming.child import RING, STATE
+
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the driver is followed on Linux alone"),
     pytest.mark.skipif(shutil.which("gcc") is None, reason="the driver of these tests is built by gcc"),
@@ -83,6 +85,31 @@ def test_a_torch_in_which_races_cannot_be_looked_for_is_told_and_the_program_goe
         "unstall: no race was seen, but races may be missing: races cannot be looked for with torch 2.fake: it has no "
         "torch._C._activate_gpu_trace",
     ]
+
+
+def test_cuda_is_initialised_though_there_is_no_room_to_say_so(home: Path, fake: Path, tmp_path: Path) -> None:
+    """What is written to /dev/full finds no room."""
+    (tmp_path / STATE).symlink_to("/dev/full")
+    program = (
+        "import pathlib, sys\n"
+        "from unstall.blaming.child import start\n"
+        "start(pathlib.Path(sys.argv[1]))\n"
+        "import torch  # CUDA is initialised\n"
+        "torch.launch(b'add')\n"
+        "torch.synchronize()\n"
+        "print('done')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path],
+        capture_output=True,
+        text=True,
+        cwd=home,
+        env={**os.environ, "LD_LIBRARY_PATH": str(fake), "CUDA_HOME": str(home)},
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    assert (tmp_path / RING).exists()
 
 
 def test_races_need_blame(home: Path) -> None:

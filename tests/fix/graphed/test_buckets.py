@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from fix.graphed.harness import on_tape
+from fix.graphed.tape import TapeDevice
 
 from unstall.fix.graphs.buckets import Sizes
 from unstall.fix.graphs.graphed_stats import GraphedStats
@@ -179,6 +180,32 @@ def test_which_of_two_sizes_a_result_has_is_told_before_it_is_cut() -> None:
     fast = on_tape(function, shapes="bucket")
     for one, other in ((5, 5), (6, 6), (7, 7), (6, 6), (5, 7), (7, 5)):
         assert torch.equal(fast(_rows(one), _rows(other)), function(_rows(one), _rows(other)))
+
+
+class _SmallDevice(TapeDevice):
+    """A device that has room for so many runs."""
+
+    room_for = 1_000
+
+    def capture_stream(self) -> Any:
+        self.room_for -= 1
+        if self.room_for < 0:
+            raise torch.OutOfMemoryError("there is no room for a larger input")
+        return super().capture_stream()
+
+
+def test_a_test_of_padding_that_fails_for_want_of_memory_ends_the_padding_and_not_the_program() -> None:
+    device = _SmallDevice()
+    fast = on_tape(_elementwise, shapes="bucket", strict=False, device=device)
+    fast(_rows(5))
+    device.room_for = 1
+    with pytest.warns(RuntimeWarning, match="could not be padded: there is no room for a larger input"):
+        result = fast(_rows(6))
+    assert torch.equal(result["rows"], _elementwise(_rows(6))["rows"])
+    device.room_for = 1_000
+    for size in (7, 6, 7, 6, 7, 6):
+        assert torch.equal(fast(_rows(size))["first"], _elementwise(_rows(size))["first"])
+    assert sorted(graph.shapes for graph in fast.stats().graphs) == [((6, 4),), ((7, 4),)]
 
 
 def test_a_result_that_tells_a_size_is_not_padded() -> None:
