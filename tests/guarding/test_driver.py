@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 from guarding.fake_driver import COMPILER, Libraries
+from guarding.sources import remove_source
 
 import unstall
 from unstall.errors import SyncError, UsageError
@@ -38,7 +39,7 @@ def driver(libraries: Libraries) -> Iterator[DriverWaits]:
     waits = DriverWaits(libraries.driver, lambda: ["aten::item", "aten::sum.dim_IntList", "aten::_local_scalar_dense"])
     regions.add_source(waits)
     yield waits
-    regions.remove_source(waits)
+    remove_source(waits)
     _hooks.remove()
 
 
@@ -197,7 +198,7 @@ def test_if_waits_cannot_be_seen_no_block_is_entered() -> None:
         with pytest.raises(UsageError, match="waits for a real GPU cannot be seen here"), unstall.no_sync():
             raise AssertionError("not reached")
     finally:
-        regions.remove_source(blind)
+        remove_source(blind)
     assert not regions.is_guarded()
 
 
@@ -210,7 +211,7 @@ def test_if_waits_cannot_be_seen_cuda_is_initialised_all_the_same_and_the_open_b
         with pytest.raises(UsageError), unstall.no_sync():
             raise AssertionError("not reached")
     finally:
-        regions.remove_source(blind)
+        remove_source(blind)
 
 
 def test_errors_of_the_programs_own_stay_what_they_are(libraries: Libraries) -> None:

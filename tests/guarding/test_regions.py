@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 import pytest
+from guarding.sources import remove_source
 
 from unstall import SyncError, allow_sync, no_sync
 from unstall.errors import UsageError
@@ -36,7 +37,7 @@ def switched() -> Iterator[list[bool]]:
     source = Told()
     regions.add_source(source)
     yield source.told
-    regions.remove_source(source)
+    remove_source(source)
 
 
 def wait() -> None:
@@ -225,7 +226,7 @@ def test_a_source_that_cannot_see_waits_leaves_the_others_off(switched: list[boo
         with pytest.raises(UsageError), no_sync():
             pass
     finally:
-        regions.remove_source(source)
+        remove_source(source)
     assert switched == [True, False]
 
 
@@ -370,7 +371,7 @@ def test_a_source_that_is_added_within_a_guard_is_switched_on_at_once() -> None:
     with no_sync():
         regions.add_source(source)
         assert source.told == [True]
-    regions.remove_source(source)
+    remove_source(source)
 
 
 @pytest.mark.parametrize("mode", ["raise", "", None, len])

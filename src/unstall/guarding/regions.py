@@ -223,13 +223,6 @@ def add_source(source: Source) -> None:
     when_switched(source.switch)
 
 
-def remove_source(source: Source) -> None:
-    """Removes a source of waits that `add_source` added. It then no longer reports waits to guards."""
-    with _lock:
-        _sources.remove(source)
-        _switches.remove(source.switch)
-
-
 def when_switched(switch: Callable[[bool], None]) -> None:
     """Registers a callback. `switch(True)` is called when a guard (`no_sync`) becomes active and no guard was active
     before. `switch(False)` is called when no guard is active in any thread any more. If a guard is active now,
