@@ -16,18 +16,20 @@ def append_json_lines(path: str, entries: Sequence[dict[str, object]]) -> None:
     """Appends entries to the file `path` as JSON, one entry per line, by a single `write` system call. A value whose
     type JSON does not have is stored as text. If there is no such file, creates it.
 
+    An empty line comes before the entries. So if a write was cut off, by a full disk or because its process was killed,
+    what is left of it is a line of its own, which is not JSON. It is not truncated: another thread or process may have
+    appended lines since.
+
     Raises:
-        OSError: The file cannot be opened, or the disk is full. If the disk is full, none of the entries remains in the
-            file, because half a line would spoil the next line.
+        OSError: The file cannot be opened, or the disk is full. If the disk is full, the file has as many of the
+            entries as there was room for.
     """
     if not entries:
         return
-    lines = b"".join(json.dumps(entry, default=str).encode() + b"\n" for entry in entries)
+    lines = b"\n" + b"".join(json.dumps(entry, default=str).encode() + b"\n" for entry in entries)
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        written = os.write(file, lines)
-        if written < len(lines):
-            os.ftruncate(file, os.lseek(file, 0, os.SEEK_CUR) - written)
+        if os.write(file, lines) < len(lines):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
     finally:
         os.close(file)

@@ -131,7 +131,7 @@ def test_threads_are_told_apart_and_named(mode: Mode, in_c: bool, tmp_path: Path
     ring = read_ring(tmp_path)
     assert [where for thread, where in ring.entries if thread == other][-2:] == [(6, "other", 1), (-1, "", 0)]
     assert (3, "f0", 1) in [where for thread, where in ring.entries if thread == main]
-    told = [json.loads(line) for line in (tmp_path / lines.PLACES).read_text().splitlines()]
+    told = [json.loads(line) for line in (tmp_path / lines.PLACES).read_text().splitlines() if line]
     named = {each["id"]: each["name"] for each in told if "thread" in each}
     assert (named[main], named[other]) == (main_name, other_name)
 

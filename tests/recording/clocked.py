@@ -54,7 +54,7 @@ def read_ring(folder: Path) -> Ring:
     first = written % capacity if written > capacity else 0
     places: dict[int, tuple[int, str]] = {NOWHERE: (-1, "")}
     threads: dict[int, int] = {}
-    for text in (folder / lines.PLACES).read_text().splitlines():
+    for text in filter(None, (folder / lines.PLACES).read_text().splitlines()):
         match json.loads(text):
             case {"place": number, "line": line, "function": function, "file": file}:
                 assert file == FILE

@@ -136,7 +136,7 @@ def test_what_is_made_known_anew_is_all_that_is_known() -> None:
 
 def _frames(folder: Path) -> dict[int, list[tuple[int, str]]]:
     """Line and function of the invented program's frames, by stack, as places.jsonl has them."""
-    told = [json.loads(line) for line in (folder / PLACES).read_text().splitlines()]
+    told = [json.loads(line) for line in (folder / PLACES).read_text().splitlines() if line]
     return {
         each["stack"]: [(line, function) for file, line, function in each["frames"] if file == FILE]
         for each in told
@@ -182,7 +182,7 @@ def test_stacks_are_described_once_each_with_line_and_function(tmp_path: Path) -
     assert recorder.facts() == {"stacks": 4}
     this = threading.current_thread()
     assert {"python_thread": this.native_id, "name": this.name} in map(
-        json.loads, (tmp_path / PLACES).read_text().splitlines()
+        json.loads, filter(None, (tmp_path / PLACES).read_text().splitlines())
     )
 
 
@@ -204,7 +204,7 @@ def test_a_generator_that_is_closed_is_in_the_stacks_of_what_it_cleans_up(tmp_pa
 
 
 def _files_of_stacks(folder: Path) -> list[str]:
-    told = [json.loads(line) for line in (folder / PLACES).read_text().splitlines()]
+    told = [json.loads(line) for line in (folder / PLACES).read_text().splitlines() if line]
     return [each["frames"][0][0] for each in told if "stack" in each]
 
 
@@ -276,7 +276,7 @@ def test_threads_are_named_that_end_before_the_recording_does(tmp_path: Path, mo
 
     def told() -> list[object]:
         path = tmp_path / PLACES
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [json.loads(line) for line in path.read_text().splitlines() if line] if path.exists() else []
 
     recorder = CallStacks(tmp_path)
     recorder.start()

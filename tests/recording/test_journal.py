@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -74,14 +75,42 @@ def test_two_writers_append_to_one_journal(tmp_path: Path) -> None:
     ]
 
 
-def test_half_an_event_of_a_killed_program_hides_only_the_next_one(tmp_path: Path) -> None:
+def test_half_an_event_of_a_killed_program_hides_no_other(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.write("first")
     with (tmp_path / "journal.jsonl").open("ab") as file:
         file.write(b'{"event": "cut sho')
-    journal.write("lost with it")
-    journal.write("last")
-    assert [event["event"] for event in read(tmp_path)] == ["first", "last"]
+    journal.write("next")
+    assert [event["event"] for event in read(tmp_path)] == ["first", "next"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs limits on a file's size")
+def test_an_event_without_room_takes_no_event_with_it_that_another_process_writes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    journal, other = Journal(tmp_path), Journal(tmp_path)
+    path = tmp_path / "journal.jsonl"
+    journal.write("first")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    write = os.write
+
+    def write_while_another_does(file: int, data: bytes) -> int:
+        monkeypatch.undo()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, limits[1]))
+        written = write(file, data)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        other.write("second")
+        return written
+
+    monkeypatch.setattr(os, "write", write_while_another_does)
+    try:
+        with pytest.raises(OSError, match="No space left on device"):
+            journal.write("no room")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [event["event"] for event in read(tmp_path)] == ["first", "second"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits on a file's size")
