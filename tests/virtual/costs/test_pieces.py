@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from unstall.virtual.costs.convolution import in_one_format, without_bias
 from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.model import OperatorCost
-from unstall.virtual.costs.pieces import in_one_format, pieces, without_bias
+from unstall.virtual.costs.pieces import pieces
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 

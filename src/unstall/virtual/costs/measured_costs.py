@@ -15,6 +15,7 @@ from itertools import chain, repeat
 
 from unstall.timeline.columns import CopyDirection
 from unstall.virtual.costs.collectives import Operation, Transfer, transfer
+from unstall.virtual.costs.convolution import by_cudnn, by_gradient, in_one_format, without_bias
 from unstall.virtual.costs.families import convolutions, describe
 from unstall.virtual.costs.families.family import Work
 from unstall.virtual.costs.families.indexing import timed_as
@@ -24,7 +25,7 @@ from unstall.virtual.costs.host_work import host_work_ns
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Kernel, Limits, OperatorCost, Startup
 from unstall.virtual.costs.no_kernel import runs_nothing
 from unstall.virtual.costs.piece import Piece
-from unstall.virtual.costs.pieces import by_cudnn, by_gradient, in_one_format, pieces, without_bias
+from unstall.virtual.costs.pieces import pieces
 from unstall.virtual.costs.prediction import (
     PieceCost,
     Predictor,

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from msgspec import Raw
 
+from unstall.virtual.costs.convolution import without_bias
 from unstall.virtual.costs.families import FAMILIES, describe
 from unstall.virtual.costs.families.convolutions import adds_bias
 from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks
 from unstall.virtual.costs.model import HostCosts, Limits
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 from unstall.virtual.costs.origins import PARTS, Origin, Part
-from unstall.virtual.costs.pieces import without_bias
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.startup_fit import MeasuredStartup

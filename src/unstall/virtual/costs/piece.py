@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from unstall.virtual.costs.signature import Signature
+from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +31,27 @@ class Piece:
     between_ns: int = 0
     takes_workspace: bool = True
     zeroes: int = 0
+
+
+def copied(signature: Signature, instead: dict[int, TensorSpec]) -> tuple[Piece, ...]:
+    """Returns the pieces of a call whose arguments are copied first: the copies, and then the call
+    on these copies.
+
+    Args:
+        signature: The call.
+        instead: By the position of an argument, its copy.
+    """
+    copies = [
+        Piece(Signature("aten::copy_", "", (to, signature.inputs[at], False), (to,)), (to.numel * to.item_bytes,))
+        for at, to in instead.items()
+        if to.numel
+    ]
+    if not copies:
+        return (Piece(signature),)
+    inputs = tuple(instead.get(position, value) for position, value in enumerate(signature.inputs))
+    return (*copies, Piece(replace(signature, inputs=inputs)))
+
+
+def laid_out(x: TensorSpec) -> TensorSpec:
+    """Returns a contiguous tensor of the type and sizes of `x`."""
+    return TensorSpec(x.dtype, x.sizes, contiguous_strides(x.sizes))

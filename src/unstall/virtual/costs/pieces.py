@@ -4,7 +4,7 @@ by itself.
 Within an operator, torch's CUDA code converts and copies arguments that its kernels cannot take. It
 does not go through the dispatcher for that, so the shim's log does not have it. The pieces follow
 ATen's sources: `make_reduction`, `impl_func_cum_ops`, `prepare_matrix_for_cublas`, `host_softmax`,
-`embedding_dense_backward_cuda`, `computeLinearIndex`, `_convolution`, NLLLoss2d.cu,
+`embedding_dense_backward_cuda`, `computeLinearIndex`, NLLLoss2d.cu,
 UpSampleBilinear2d.cu, AdaptiveAveragePooling.cu, Im2Col.cu, TensorTransformations.cu, Loss.cpp.
 """
 
@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
+from unstall.virtual.costs.convolution import convolved
 from unstall.virtual.costs.families.products import layout
-from unstall.virtual.costs.piece import Piece
+from unstall.virtual.costs.piece import Piece, copied, laid_out
 from unstall.virtual.costs.recurrent import NAMES as RECURRENT
 from unstall.virtual.costs.recurrent import recurrent
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
@@ -27,96 +28,12 @@ _AT_ONCE = 32
 _MOST_IN_TURN = 1_000
 """Of how many matrices each is simulated. More would take the simulation too long."""
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
-_CUDNN_NS, _CUDNN_KERNEL_NS, _NEXT_GRADIENT_NS = 9_700, 3_500, 10_600
-_ADDITION_NS, _SUM_NS = 8_600, 9_000
-"""How long the host works on parts of a convolution, besides the launches: how much more on a convolution of cuDNN than
-on one of torch's own, and on each of its kernels but the first; on a second gradient; on adding a bias, and on the sum
-that is its gradient. Means over six convolutions in float32 on an H200, less what the rest of the call costs here
-(benchmarks/results/conv_host_h200.json).
-"""
 
 
 def pieces(signature: Signature) -> tuple[Piece, ...]:
     """Returns the calls that CUDA runs for a call, in order. For most calls, this is only the call itself."""
     split = _SPLIT.get(signature.name)
     return split(signature) if split else (Piece(signature),)
-
-
-def without_bias(signature: Signature) -> tuple[Signature, Signature] | None:
-    """Splits a convolution with a bias into two calls.
-
-    Returns:
-        For a forward call: the convolution without its bias, and the addition of the bias. For a
-        backward call: the backward without the gradient of the bias, and the sum that computes this
-        gradient. None if the convolution has no bias.
-    """
-    if signature.name == "aten::convolution_backward":
-        mask = signature.value(len(signature.inputs) - 1, ())
-        gradient = signature.tensor(0)
-        if len(mask) != 3 or not mask[2] or gradient is None:
-            return None
-        bare = replace(signature, inputs=(*signature.inputs[:-1], (*mask[:2], False)))
-        kept = gradient.sizes[1]
-        dims = (0, *range(2, len(gradient.sizes)))
-        of_bias = TensorSpec(gradient.dtype, (kept,), (1,))
-        return bare, Signature("aten::sum", "dim_IntList", (gradient, dims, False, None), (of_bias,))
-    bias = signature.tensor(2)
-    if bias is None or not signature.results:
-        return None
-    out = signature.results[0]
-    bare = replace(signature, inputs=(*signature.inputs[:2], None, *signature.inputs[3:]))
-    ones = (1,) * (len(out.sizes) - 2)
-    spread = TensorSpec(bias.dtype, (1, out.sizes[1], *ones), (out.sizes[1], 1, *ones))
-    return bare, Signature("aten::add_", "Tensor", (out, spread, 1), (out,))
-
-
-def by_cudnn(signature: Signature, bias: Signature | None = None) -> tuple[Piece, ...]:
-    """Returns the pieces of a forward pass that cuDNN computes: the convolution, and the addition of its bias if there
-    is one.
-    """
-    added = (Piece(bias, host_ns=_ADDITION_NS),) if bias else ()
-    return (Piece(signature, host_ns=_CUDNN_NS, between_ns=_CUDNN_KERNEL_NS), *added)
-
-
-def by_gradient(signature: Signature) -> tuple[Piece, ...]:
-    """Returns the pieces of the backward of a convolution: one for each gradient that it computes,
-    of the input, of the weight and of the bias, in this order.
-    """
-    bare, *bias = without_bias(signature) or (signature,)
-    mask = bare.value(len(bare.inputs) - 1, ())
-    wanted = [tuple(at == place for at in range(3)) for place, asked in enumerate(mask) if asked]
-    gradients = [replace(bare, inputs=(*bare.inputs[:-1], only)) for only in wanted]
-    before = (0, *[_NEXT_GRADIENT_NS] * len(gradients))
-    pieces = (Piece(each, host_ns=ns, between_ns=_CUDNN_KERNEL_NS) for each, ns in zip(gradients, before, strict=False))
-    return (*pieces, *(Piece(each, host_ns=_SUM_NS) for each in bias))
-
-
-def in_one_format(signature: Signature) -> tuple[Piece, ...]:
-    """Returns the pieces of a convolution whose arguments have different layouts (NHWC and NCHW):
-    copies of arguments into the layout of the input, and then the convolution of these copies.
-    """
-    backward = signature.name == "aten::convolution_backward"
-    first = 1 if backward else 0
-    x, weight, gradient = (signature.tensor(at) for at in (first, first + 1, 0))
-    if x is None or weight is None or gradient is None:
-        return (Piece(signature),)
-    instead = {}
-    if backward and gradient.layout != x.layout:
-        instead[0] = TensorSpec(
-            gradient.dtype,
-            gradient.sizes,
-            _nhwc(gradient.sizes) if x.layout == "l" else contiguous_strides(gradient.sizes),
-        )
-    if x.layout == "l" and len(weight.sizes) == 4 and weight.layout == "c":
-        turned = TensorSpec(weight.dtype, weight.sizes, _nhwc(weight.sizes))
-        if turned.layout == "l":  # with one channel or one tap, both layouts are the same
-            instead[first + 1] = turned
-    return _copied(signature, instead)
-
-
-def _nhwc(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    _, channels, height, width = sizes
-    return (channels * height * width, 1, channels * width, channels)
 
 
 def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
@@ -131,7 +48,7 @@ def _in_the_results_type(signature: Signature) -> tuple[Piece, ...]:
     if x.dtype in _HALF and out.dtype == "float32" and not name.startswith("cum"):
         return (Piece(signature),)
     strides = x.strides if x.dense else contiguous_strides(x.sizes)
-    return _copied(signature, {0: TensorSpec(out.dtype, x.sizes, strides)})
+    return copied(signature, {0: TensorSpec(out.dtype, x.sizes, strides)})
 
 
 def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
@@ -145,8 +62,8 @@ def _side_by_side(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
         for position in positions:
             x = signature.tensor(position)
             if x is not None and not x.contiguous:
-                laid[position] = _laid_out(x)
-        return _copied(signature, laid)
+                laid[position] = laid_out(x)
+        return copied(signature, laid)
 
     return split
 
@@ -156,8 +73,8 @@ def _products(signature: Signature) -> tuple[Piece, ...]:
     columns are contiguous, and then the product.
     """
     factors = [(position, x) for position, x in enumerate(signature.inputs) if isinstance(x, TensorSpec)][-2:]
-    laid = {position: _laid_out(x) for position, x in factors if len(x.sizes) >= 2 and layout(x) == "s"}
-    return _copied(signature, laid)
+    laid = {position: laid_out(x) for position, x in factors if len(x.sizes) >= 2 and layout(x) == "s"}
+    return copied(signature, laid)
 
 
 def _of_a_vector(signature: Signature) -> tuple[Piece, ...]:
@@ -168,22 +85,6 @@ def _of_a_vector(signature: Signature) -> tuple[Piece, ...]:
     column = TensorSpec(vector.dtype, (*vector.sizes, 1), (*vector.strides, 1))
     out = TensorSpec(signature.results[0].dtype, (matrix.sizes[0], 1), (1, 1))
     return (Piece(Signature("aten::mm", "", (matrix, column), (out,), signature.precision)),)
-
-
-def _convolved(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Returns a function that returns the pieces of a convolution: copies of the arguments at
-    `positions` that are neither NCHW nor NHWC, and then the convolution.
-    """
-
-    def split(signature: Signature) -> tuple[Piece, ...]:
-        laid = {}
-        for position in positions:
-            x = signature.tensor(position)
-            if x is not None and x.layout == "s":
-                laid[position] = _laid_out(x)
-        return _copied(signature, laid)
-
-    return split
 
 
 def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
@@ -371,29 +272,6 @@ def _checked(index: TensorSpec) -> list[Signature]:
     return found
 
 
-def _laid_out(x: TensorSpec) -> TensorSpec:
-    return TensorSpec(x.dtype, x.sizes, contiguous_strides(x.sizes))
-
-
-def _copied(signature: Signature, instead: dict[int, TensorSpec]) -> tuple[Piece, ...]:
-    """Returns the pieces of a call whose arguments are copied first: the copies, and then the call
-    on these copies.
-
-    Args:
-        signature: The call.
-        instead: By the position of an argument, its copy.
-    """
-    copies = [
-        Piece(Signature("aten::copy_", "", (to, signature.inputs[at], False), (to,)), (to.numel * to.item_bytes,))
-        for at, to in instead.items()
-        if to.numel
-    ]
-    if not copies:
-        return (Piece(signature),)
-    inputs = tuple(instead.get(position, value) for position, value in enumerate(signature.inputs))
-    return (*copies, Piece(replace(signature, inputs=inputs)))
-
-
 _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     **{f"aten::{name}": _in_the_results_type for name in _ACCUMULATE},
     **{f"aten::{name}": _products for name in _PRODUCTS},
@@ -404,8 +282,8 @@ _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     "aten::_softmax_backward_data": _side_by_side(0, 1),
     "aten::_log_softmax_backward_data": _side_by_side(0, 1),
     "aten::embedding_dense_backward": _side_by_side(0, 1),
-    "aten::convolution": _convolved(0),
-    "aten::convolution_backward": _convolved(0, 1),
+    "aten::convolution": convolved(0),
+    "aten::convolution_backward": convolved(0, 1),
     **{
         f"aten::{name}_backward": _zeroed(0)
         for name in (
