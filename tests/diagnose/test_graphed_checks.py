@@ -13,7 +13,7 @@ from unstall.diagnose.explain import explain
 from unstall.fix.graphs.graphed_function import GraphedFunction
 from unstall.fix.graphs.serving import GraphServer
 from unstall.locate.proving import EAGERLY, FOR_SPEED, METHODS
-from unstall.report.short import in_short
+from unstall.report.verdict_text import in_short
 from unstall.report.wording import steps_line
 from unstall.timeline.columns import StepsLeftOut
 from unstall.virtual.profiler.trace_file import write_trace

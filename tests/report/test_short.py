@@ -7,7 +7,8 @@ import pytest
 from report.sample import MS, NO_DEVICE, TYPICAL
 
 from unstall.document import terminal
-from unstall.report.short import SHOWN, document, in_short
+from unstall.report.short import SHOWN, document
+from unstall.report.verdict_text import in_short, more_of
 from unstall.result import CAVEAT, PlanStep, Replay, Result
 
 _REPLAY = Replay(
@@ -106,6 +107,7 @@ def test_a_run_without_device_work_has_its_verdict_alone() -> None:
 )
 def test_a_caveat_goes_with_what_bounds_the_run(text: str, said: str) -> None:
     assert in_short(text) == said
+    assert " ".join([said, *more_of(text)]) == text
     for missing in ("This is the whole run, since it is short.", "This is how it began. CUDA failed: 2 of 2."):
         assert in_short(f"{missing} {text}", missing.removesuffix(".")) == f"{missing} {said}"
 

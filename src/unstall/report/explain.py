@@ -27,6 +27,7 @@ from unstall.document.plain import plain, short
 from unstall.figures import duration, numbered_findings, rate, share
 from unstall.report.memory import memory_blocks
 from unstall.report.pictures import Draw, no_pictures
+from unstall.report.verdict_text import in_short, more_of
 from unstall.report.wording import (
     GOOD_TO_KNOW,
     INTEGRITY,
@@ -76,6 +77,7 @@ def document(result: Result, draw: Draw = no_pictures) -> Document:
     has_work = result.verdict.bound_by != "none"
     sound = result.integrity.ok
     blocks = [
+        _more_on_verdict(result),
         None if sound else _notes(result),
         bugs(result),
         _bars(result) if has_work and parts(result.accounts) else None,
@@ -92,12 +94,17 @@ def document(result: Result, draw: Draw = no_pictures) -> Document:
     return Document(
         title="unstall",
         about=about(result.source.path, result.source, result.steps),
-        summary=result.verdict.text,
+        summary=in_short(result.verdict.text, result.integrity.shortfall),
         blocks=tuple(block for block in blocks if block is not None),
         data=result,
         annotations=tuple(_annotations(result)),
         page=Page({"unplanned": unplanned(result)}, draw),
     )
+
+
+def _more_on_verdict(result: Result) -> Prose | None:
+    sentences = more_of(result.verdict.text, result.integrity.shortfall)
+    return Prose(tuple(map(words, sentences))) if sentences else None
 
 
 def _notes(result: Result) -> Bullets | None:

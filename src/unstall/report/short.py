@@ -10,6 +10,7 @@ from unstall.document.plain import short
 from unstall.figures import counted, duration, numbered_findings
 from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, bugs, details, fixed_by, gain_of, heading, no_findings
 from unstall.report.show import numbered
+from unstall.report.verdict_text import in_short
 from unstall.report.wording import (
     GOOD_TO_KNOW,
     INTEGRITY,
@@ -22,7 +23,7 @@ from unstall.report.wording import (
     saved,
     wrong,
 )
-from unstall.result import CAVEAT, Caller, Finding, PlanStep, Result, Where
+from unstall.result import Caller, Finding, PlanStep, Result, Where
 
 SHOWN = 3
 """The largest number of findings of each kind in the short report. The full report has all findings."""
@@ -59,20 +60,6 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "", about
         blocks=tuple(block for block in blocks if block is not None),
         data=result,
     )
-
-
-def in_short(verdict: str, shortfall: str | None = None) -> str:
-    """Returns the beginning of `verdict`, up to the end of the sentence that says what limits the
-    run.
-
-    `verdict` may begin with the text `shortfall` and with a caveat. The result begins with them,
-    too.
-    """
-    begins = len(shortfall.rstrip(".")) + 1 if shortfall else 0  # with its full stop
-    sentences = verdict[begins:].split(". ")
-    wanted = 1 + verdict[begins:].lstrip().startswith(CAVEAT)
-    text = verdict[:begins] + ". ".join(sentences[:wanted])
-    return text if len(sentences) <= wanted else f"{text}."
 
 
 def _damage(result: Result) -> Prose | None:
