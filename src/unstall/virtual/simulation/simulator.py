@@ -1,50 +1,41 @@
-"""The simulator of a process: it reads the shim's log, and answers the program's questions to the virtual GPU."""
+"""The simulator of a process: it answers the program's questions to the virtual GPU."""
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-import numpy as np
-
-from unstall.errors import UnstallError
-from unstall.figures import duration
 from unstall.line_digests import LineDigests
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import checked_settings_text
 from unstall.virtual.clock_log import ClockLog
 from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.model import Costs, HostCosts, OperatorCost
-from unstall.virtual.faults.fault_log import FaultLog, of_error
+from unstall.virtual.faults.fault_log import of_error
 from unstall.virtual.faults.places import FailedAt, failures
-from unstall.virtual.log import LogCode, LogSource, Stack, records_of, uses_of
+from unstall.virtual.log import LogCode, LogSource
 from unstall.virtual.options import MachineOptions
 from unstall.virtual.own_place import own_place
-from unstall.virtual.races import RaceLog
 from unstall.virtual.simulation import counts
 from unstall.virtual.simulation.collectives import Group, Meeting, collective_of
 from unstall.virtual.simulation.host_clock import HostClock, Moment
 from unstall.virtual.simulation.late_read import LateRead
+from unstall.virtual.simulation.log_reader import LogReader
 from unstall.virtual.simulation.measured_host import MeasuredHost
 from unstall.virtual.simulation.mixed_host import MixedHost
 from unstall.virtual.simulation.modelled_host import ModelledHost
 from unstall.virtual.simulation.requests import growth
 from unstall.virtual.simulation.simulate import Simulation
-from unstall.virtual.simulation.stacks import costed, shown
 from unstall.virtual.simulation.this_host import host_scale, telling_ns
 
 if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
     from unstall.virtual.allocator.caching import CachingAllocator
-
-
-_LONG_NS = 20_000_000_000  # of computing values, after which people wonder whether the program hangs
 
 
 class Simulator:
@@ -55,10 +46,6 @@ class Simulator:
         options: The options of the virtual machine.
         costs: The costs of the modelled GPU and its host.
         simulation: The simulation of the log.
-        names: The names of operators and annotations in the log.
-        stacks: The Python stacks in the log, without frames of unstall itself.
-        races: The accesses to memory, from which races are found.
-        faults: The faults so far.
     """
 
     def __init__(self, source: LogSource, options: MachineOptions, costs: Costs | None = None) -> None:
@@ -82,17 +69,10 @@ class Simulator:
             warm=options.warm,
             clocks=options.clocks,
         )
-        self.names: list[str] = []
-        self.stacks: list[Stack] = []
-        self.races = RaceLog()
-        self.faults = FaultLog()
-        self._signatures = 0
+        self._log = LogReader(
+            source, self.simulation, self._records_are_simulated, tells_of_slow_values=options.numerics != "skip"
+        )
         self._workspace_bytes = 0  # the most that an operator's workspaces may take on a new stream
-        self._lock = threading.RLock()
-        self._forked = False
-        self._draining = False
-        self._failure: BaseException | None = None
-        self._computing_ns, self._told = 0, False  # for how long values of tensors were computed
         self._asked = 0  # the request that make_room() waits for; `_refusal` is its error, if any
         self._refusal: OutOfMemoryError | None = None
         self._late_reads: WeakValueDictionary[int, LateRead] = WeakValueDictionary()  # by the number in their record
@@ -109,72 +89,20 @@ class Simulator:
         self.simulation.first_uses.compiles = os.environ.get("CUDA_CACHE_DISABLE") == "1"
 
     def drain(self) -> None:
-        """Simulates all records that the shim's log has. Signals with handlers in Python are
-        delayed meanwhile: if a handler raised an error, records would be lost.
+        """Simulates all records that the shim's log has. See `LogReader.drain`."""
+        self._log.drain()
 
-        During this call, the garbage collector may run code of the program that asks this simulator
-        a question. The answer then knows only of the records before this call.
-        """
-        with self._lock:
-            if self._forked or self._draining:
-                return
-            self._draining = True
-            began = self._source.now_ns()
-            try:
-                self._source.hold_signals()
-                data, used, gone_events = self._source.take()
-                if data and self._failure is None:
-                    self._simulate(records_of(data), uses_of(used))
-                self.simulation.forget(np.frombuffer(gone_events, np.int64).tolist())
-            finally:
-                self._draining = False
-                self._source.release_signals()
-                self.simulation.clock.leave_out(self._source.this_thread(), self._source.now_ns() - began)
-            self._tell_of_slow_values()
-
-    def _tell_of_slow_values(self) -> None:
-        """Tells the user, once, if computing the values of tensors on the CPU takes long."""
-        if self._computing_ns < _LONG_NS or self._told or self.options.numerics == "skip":
-            return
-        self._told = True
-        print(
-            f"unstall: computing the values of tensors took {duration(self._computing_ns)} so far, on this machine's "
-            "CPU: --numerics skip leaves out the values of large tensors",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    def _simulate(self, records: np.ndarray, uses: np.ndarray) -> None:
-        try:
-            self._know()
-            self._computing_ns += int(records["computing_ns"].sum())
-            self.races.add(records, uses)
-            self.faults.add(records, self._source.faults(self.faults.known))
-            self.simulation.feed(records)
-            for number, ns in self.simulation.take_reads():
-                read = self._late_reads.pop(number, None)
-                if read is not None:
-                    read.at_ns = ns
-            requests = self.simulation.requests
-            self.races.placed(requests.take_placed())
-            for refusal in requests.take_refusals():
-                self.faults.refusal = refusal
-                self._refuse(refusal.allocation, refusal.error)
-            for device in requests.devices:
-                self._set_headroom(device)
-        except BaseException as error:
-            self._failure = error
-            raise
-
-    def _know(self) -> None:
-        """Adds the signatures, stacks and names that are new in the shim's log."""
-        signatures = self._source.signatures(self._signatures)
-        self._signatures += len(signatures)
-        stacks = self._source.stacks(len(self.stacks))
-        self.stacks += [shown(stack) for stack in stacks]
-        self.names += self._source.names(len(self.names))
-        # The costs of Python calls were measured with our frames in place of torch's, so only ours are left out.
-        self.simulation.know(signatures, [costed(stack) for stack in stacks])
+    def _records_are_simulated(self) -> None:
+        for number, ns in self.simulation.take_reads():
+            read = self._late_reads.pop(number, None)
+            if read is not None:
+                read.at_ns = ns
+        requests = self.simulation.requests
+        for refusal in requests.take_refusals():
+            self._log.faults.refusal = refusal
+            self._refuse(refusal.allocation, refusal.error)
+        for device in requests.devices:
+            self._set_headroom(device)
 
     def _refuse(self, request: int, error: OutOfMemoryError) -> None:
         """Tells the program that a request for memory failed. If `make_room` is waiting for this
@@ -191,14 +119,11 @@ class Simulator:
             self.simulation.requests.refused += 1
             self._source.raise_later(_torch_error()(str(error)))
 
-    @contextmanager
-    def simulated(self) -> Iterator[Simulation]:
-        """Yields the simulation, with all records that the shim's log has. No other thread changes it
-        in the block. Raises UnstallError if the simulation failed, now or earlier.
+    def simulated(self) -> AbstractContextManager[Simulation]:
+        """Returns a context manager that yields the simulation, with all records that the shim's log has.
+        See `LogReader.simulated`.
         """
-        with self._lock:
-            self._up_to_date()
-            yield self.simulation
+        return self._log.simulated()
 
     @contextmanager
     def allocator(self, device: int) -> Iterator[CachingAllocator]:
@@ -208,37 +133,28 @@ class Simulator:
         with self.simulated() as simulation:
             yield simulation.requests.allocator(device)
 
-    def _up_to_date(self) -> None:
-        self.drain()
-        if self._failure is not None:
-            raise UnstallError(
-                f"the simulation of the virtual GPU broke off, and knows nothing of what came after: "
-                f"{type(self._failure).__name__}: {self._failure}"
-            ) from self._failure
-
     def ended_by(self, error: BaseException) -> None:
         """Notes whether `error`, which ends the program, is a device error. The timeline's faults
         then say which fault led to it.
         """
-        self.faults.ended = of_error(error, _torch_error())
+        self._log.faults.ended = of_error(error, _torch_error())
 
     def failures(self) -> list[FailedAt]:
         """Returns the assertions that failed in kernels so far, in the order in which they failed."""
         with self.simulated() as simulation:
-            if not self.faults.known:
+            if not self._log.faults.known:
                 return []
-            return failures(self.faults, simulation.history.happened.whole(), self.stacks)
+            return failures(self._log.faults, simulation.history.happened.whole(), self._log.stacks)
 
     def forked(self) -> None:
         """Stops simulating in a forked child process. There, nothing is logged any more, and the
         virtual clock does not advance.
         """
-        self._lock = threading.RLock()
-        self._forked = True
+        self._log.forked()
 
     def now_ns(self) -> int:
         """Returns the virtual time of the calling thread, in ns. Reading the clock takes virtual time too."""
-        with self._lock:
+        with self._log.lock:
             thread = self._spend(self.costs.host.clock_read)
             return self.simulation.now(thread)
 
@@ -249,9 +165,9 @@ class Simulator:
         Returns:
             The read. Its `ns` returns the time, plus `offset_ns`.
         """
-        with self._lock:
+        with self._log.lock:
             read = LateRead(self._latest_ns, offset_ns)
-            if self._forked or self._draining:
+            if self._log.is_closed:
                 read.at_ns = self.now_ns()
                 return read
             self._late_number += 1
@@ -265,14 +181,14 @@ class Simulator:
 
     def here_ns(self) -> int:
         """Returns the virtual time of the calling thread, in ns. Unlike `now_ns`, takes no virtual time."""
-        with self._lock:
+        with self._log.lock:
             return self.simulation.now(self._spend(0))
 
     def synchronised_ns(self, first: int) -> int:
         """Returns how long the calling thread was in synchronisations, in ns: in instructions from number `first` on,
         as far as they are simulated.
         """
-        with self._lock:
+        with self._log.lock:
             return self.simulation.synchronised_ns(self._source.this_thread(), first)
 
     def this_thread(self) -> int:
@@ -281,8 +197,8 @@ class Simulator:
 
     def cost_of(self, signature: int) -> OperatorCost:
         """Returns the cost of an operator, by the number of its signature in the shim's log."""
-        with self._lock:
-            self._know()
+        with self._log.lock:
+            self._log.know()
             return self.simulation.actions.operators[signature]
 
     def join_group(self, at_ns: int, rank: int, ranks: int) -> int:
@@ -297,7 +213,7 @@ class Simulator:
         Returns:
             How long the thread waits, in ns.
         """
-        with self._lock:
+        with self._log.lock:
             actions = self.simulation.actions
             actions.job = actions.job or (rank, ranks)
             thread = self._spend(0)
@@ -328,7 +244,7 @@ class Simulator:
             sequence: The number of the operation in its group.
             meeting: The fields of `Meeting`.
         """
-        with self._lock:
+        with self._log.lock:
             found = collective_of(calls, Group(*group), sequence, Meeting(*meeting))
             return self.simulation.actions.collective(found)
 
@@ -344,8 +260,8 @@ class Simulator:
             workspaces, for which room is kept free, and -1 if it is not known yet. `reads` is
             whether the operator copies a value to the host.
         """
-        with self._lock:
-            if self._forked or self._draining:
+        with self._log.lock:
+            if self._log.is_closed:
                 return -1, False
             began = self._source.now_ns()
             cost = self.cost_of(signature)
@@ -367,10 +283,10 @@ class Simulator:
             device: The device.
             request: The number that the log gives to the request.
         """
-        with self._lock:
+        with self._log.lock:
             self._asked = request
             try:
-                self._up_to_date()
+                self._log.up_to_date()
             finally:
                 refusal, self._asked, self._refusal = self._refusal, 0, None
             if refusal is not None:
@@ -381,22 +297,22 @@ class Simulator:
         """Returns what cudaEventQuery would: whether `event` is complete. Returns True if the event
         was never recorded.
         """
-        with self._lock:
+        with self._log.lock:
             thread = self._spend(self.costs.host.event_query)
             self.simulation.ask(thread, event)
             done = self.simulation.when_passed(event)
             if done is not None and done > self.simulation.now(thread):
                 return False
-            self.races.event_is_done(event)
+            self._log.races.event_is_done(event)
             return True
 
     def stream_done(self, device: int, stream: int) -> bool:
         """Returns what cudaStreamQuery would: whether all work on the stream is complete."""
-        with self._lock:
+        with self._log.lock:
             thread = self._spend(self.costs.host.event_query)
             if self.simulation.when_stream_done((device, stream)) > self.simulation.now(thread):
                 return False
-            self.races.stream_is_done(device, stream)
+            self._log.races.stream_is_done(device, stream)
             return True
 
     def place_of(self, stack: int) -> str:
@@ -407,9 +323,9 @@ class Simulator:
         Args:
             stack: The number of the stack in the shim's log.
         """
-        with self._lock:
+        with self._log.lock:
             self.drain()
-            frames = self.stacks[stack] if 0 <= stack < len(self.stacks) else ()
+            frames = self._log.stacks[stack] if 0 <= stack < len(self._log.stacks) else ()
             place = own_place(frames, self._folder)
             return " in ".join(place) if place is not None else ""
 
@@ -455,7 +371,7 @@ class Simulator:
         to `timeline`, selects the races between the two points.
         """
         with self.simulated():
-            return self.races.kept
+            return self._log.races.kept
 
     def timeline(self, races_within: range | None = None, clock: ClockLog | None = None) -> Timeline:
         """Returns the timeline of everything that ran so far.
@@ -467,21 +383,14 @@ class Simulator:
         """
         from unstall.virtual.timeline.build import timeline_of
 
-        with self.simulated() as simulation:
+        with self.simulated():
             return timeline_of(
-                simulation,
-                self.names,
-                self.stacks,
+                self._log,
                 self.options,
-                self.races.races(races_within),
-                self.races.dependencies(),
-                self.races,
-                self.faults,
+                self._log.races.races(races_within),
+                clock or ClockLog(),
                 self._folder,
                 self._digests,
-                clock or ClockLog(),
-                self._source.unknown_reads(),
-                self._source.assumed_finds(),
             )
 
     def _set_headroom(self, device: int) -> None:
@@ -496,16 +405,16 @@ class Simulator:
         simulated so far.
         """
         thread, clock = self._source.this_thread(), self.simulation.clock
-        if self._forked or self._draining:
+        if self._log.is_closed:
             self.simulation.spend(thread, ns)
             return thread
-        self._up_to_date()
+        self._log.up_to_date()
         if self.simulation.is_behind(thread):
             self._source.append(int(LogCode.ADVANCE))
-            self._up_to_date()
+            self._log.up_to_date()
         moment = Moment(thread, *self._source.moment())
-        if moment.stack >= len(self.stacks):
-            self._know()
+        if moment.stack >= len(self._log.stacks):
+            self._log.know()
         self.simulation.spend(thread, ns + clock.read(moment))
         clock.leave_out(thread, self._source.now_ns() - moment.host_ns)
         return thread

@@ -34,10 +34,10 @@ from unstall.virtual.clock_log import ClockLog
 from unstall.virtual.faults.fault_log import Ended, FaultLog
 from unstall.virtual.faults.held import held_table
 from unstall.virtual.faults.table import faults_table
-from unstall.virtual.log import Stack
 from unstall.virtual.options import MachineOptions
-from unstall.virtual.races import Needs, Race, RaceLog, dependencies_table, races_table
+from unstall.virtual.races import Race, RaceLog, dependencies_table, races_table
 from unstall.virtual.simulation.history import Done, Happened, History, Ran
+from unstall.virtual.simulation.log_reader import LogReader
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.timeline.collectives import collectives_table, groups_of
 from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
@@ -62,45 +62,26 @@ class _Texts:
 
 
 def timeline_of(
-    simulation: Simulation,
-    names: Sequence[str],
-    stacks: Sequence[Stack],
-    options: MachineOptions,
-    races: Sequence[Race],
-    needs: Needs,
-    race_log: RaceLog,
-    faults: FaultLog,
-    folder: str,
-    digest: LineDigests,
-    clock: ClockLog,
-    unknown_reads: Sequence[int] = (),
-    assumed_finds: Sequence[int] = (),
+    log: LogReader, options: MachineOptions, races: Sequence[Race], clock: ClockLog, folder: str, digest: LineDigests
 ) -> Timeline:
     """Returns the timeline of all that was simulated so far. The log has a record for each thing
     that the program asked of its GPU.
 
     Args:
-        simulation: The simulated run.
-        names: The names in the log, by number.
-        stacks: The call stacks of the log, by number.
+        log: The log and its simulation. Its lock is held.
         options: The settings of the virtual machine.
-        races: The races in the log.
-        needs: Which records of the log need the data of which.
-        race_log: The records of the log that matter for races, and their uses of memory.
-        faults: The faults of the devices.
+        races: The races in the log that the timeline is to have.
+        clock: The program's reads of the clock.
         folder: The folder in which the program was started. Paths in the timeline are relative to
             it.
         digest: Works out the digests of source lines.
-        clock: The program's reads of the clock.
-        unknown_reads: The numbers of the stacks at which the program read values that were not
-            computed.
-        assumed_finds: The numbers of the stacks at which the program searched such values.
     """
+    simulation, stacks, faults = log.simulation, log.stacks, log.faults
     history, text = simulation.history, _Texts()
     happened, done = history.happened.whole(), history.done.whole()
     threads = _threads(happened, text)
     calls = {call: text(name) for call, (_, name) in CALLS.items()}
-    name_of = np.array([*(text(name) for name in names), -1], np.int32)
+    name_of = np.array([*(text(name) for name in log.names), -1], np.int32)
     lines, tree, whole, calling = stack_rows(stacks, folder, digest, text)
     lines, clock_reads = _clock_reads(clock, lines, folder, text)
     rows = host_rows(happened, done, stack_of_records(happened, whole, calling), name_of, calls, text(SLEEP))
@@ -135,8 +116,8 @@ def timeline_of(
         stacks=tree,
         memory=_memory(history, done),
         races=races_table(races, rows.by_record, stream_row),
-        dependencies=dependencies_table(needs, rows.by_record, rows.host.op),
-        uploads=_uploads(race_log, len(happened.code), done, history.ran.whole(), rows.row_of),
+        dependencies=dependencies_table(log.races.dependencies(), rows.by_record, rows.host.op),
+        uploads=_uploads(log.races, len(happened.code), done, history.ran.whole(), rows.row_of),
         clock_reads=clock_reads,
         faults=faults_table(faults, happened, rows.by_record, stream_row, text),
         held=_held(history, faults, rows),
@@ -158,12 +139,7 @@ def timeline_of(
             notes=_notes(
                 simulation,
                 host_note(simulation, stacks, options.host, folder),
-                *values_notes(
-                    options.numerics,
-                    [stacks[number] for number in unknown_reads if number >= 0],
-                    [stacks[number] for number in assumed_finds if number >= 0],
-                    folder,
-                ),
+                *values_notes(options.numerics, log.unknown_reads(), log.assumed_finds(), folder),
                 streams_note(simulation, stacks, folder),
             ),
         ),
