@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -114,6 +115,14 @@ class OperatorGraph(msgspec.Struct, frozen=True, kw_only=True):
     edges: tuple[GraphEdge, ...]
 
 
+class _Calls(NamedTuple):
+    """The operators of a step, by number: their names, their user's lines, and from where they were called."""
+
+    names: Sequence[str]
+    places: Sequence[str]
+    paths: Sequence[Path]
+
+
 def median_step(run: Run) -> int:
     """Returns the number of the step whose length is the median of all steps of a run. Steps are numbered from 1."""
     return int(np.argsort(run.step_lengths, kind="stable")[len(run.steps) // 2]) + 1
@@ -130,11 +139,13 @@ def operator_graph(run: Run, step: int, version: str) -> OperatorGraph:
     chosen = operators_of(run, step)
     edges, counting = edges_of(run, chosen)
     on_path, span = critical_path(chosen.duration, counting)
-    paths = [_path(run, int(row)) for row in chosen.calls]
-    names = [_name(run, int(row)) for row in chosen.rows]
-    places = [_user_place(run, int(row)) for row in chosen.calls]
-    fold = folded(names, paths, ((edge.earlier, edge.later) for edge in edges))
-    every = list(range(len(names)))
+    calls = _Calls(
+        [_name(run, int(row)) for row in chosen.rows],
+        [_user_place(run, int(row)) for row in chosen.calls],
+        [_path(run, int(row)) for row in chosen.calls],
+    )
+    fold = folded(calls.names, calls.paths, ((edge.earlier, edge.later) for edge in edges))
+    every = list(range(len(calls.names)))
     device = run.timeline.device
     return OperatorGraph(
         version=version,
@@ -142,15 +153,15 @@ def operator_graph(run: Run, step: int, version: str) -> OperatorGraph:
         step=step,
         steps=len(run.steps),
         knows_data=len(run.timeline.dependencies) > 0,
-        operators=len(names),
+        operators=len(every),
         folded=fold.how,
         work_ns=int(chosen.duration.sum()),
         span_ns=span,
         most_at_once=most_at_once(chosen.duration, counting),
         streams=len(np.unique(device.stream[chosen.op_rows])),
-        critical=_parts(on_path, names, places, paths, chosen.duration, in_order=True),
-        beside=_parts([each for each in every if each not in set(on_path)], names, places, paths, chosen.duration),
-        nodes=tuple(_nodes(run, chosen, fold, names, places, paths, counting, set(on_path))),
+        critical=_parts(on_path, calls, chosen.duration, in_order=True),
+        beside=_parts([each for each in every if each not in set(on_path)], calls, chosen.duration),
+        nodes=tuple(_nodes(run, chosen, fold, calls, counting, set(on_path))),
         edges=tuple(_folded_edges(edges, fold.node, on_path, {edge.kind for edge in counting})),
     )
 
@@ -175,9 +186,7 @@ def _nodes(
     run: Run,
     step: StepOperators,
     fold: Folded,
-    names: Sequence[str],
-    places: Sequence[str],
-    paths: Sequence[Path],
+    calls: _Calls,
     counting: Sequence[GraphEdge],
     on_path: set[int],
 ) -> Iterable[GraphNode]:
@@ -196,13 +205,13 @@ def _nodes(
             replace(each, earlier=members.index(each.earlier), later=members.index(each.later))
             for each in inside[number]
         ]
-        several = {names[each] for each in members}
+        several = {calls.names[each] for each in members}
         is_one = len(several) == 1
-        name = names[first] if is_one else _frame(run, paths[first].frames[: fold.depth[number]][-1])
+        name = calls.names[first] if is_one else _frame(run, calls.paths[first].frames[: fold.depth[number]][-1])
         yield GraphNode(
             name=name,
-            where=places[first] if is_one else "",
-            backward=all(paths[each].backward for each in members),
+            where=calls.places[first] if is_one else "",
+            backward=all(calls.paths[each].backward for each in members),
             operators=len(members),
             device_ns=int(step.duration[mine].sum()),
             at_once=most_at_once(step.duration[mine], own),
@@ -228,29 +237,23 @@ def _folded_edges(
 
 
 def _parts(
-    operators: Sequence[int],
-    names: Sequence[str],
-    places: Sequence[str],
-    paths: Sequence[Path],
-    duration: I64,
-    *,
-    in_order: bool = False,
+    operators: Sequence[int], calls: _Calls, duration: I64, *, in_order: bool = False
 ) -> tuple[CriticalPart, ...]:
     """Groups operators by name and line.
 
     If `in_order` is set, a group has only consecutive operators, and the groups are in the order of the operators.
     Otherwise, a group has all operators of a name and line, and the longest group comes first.
     """
-    labels = [(names[each], places[each], paths[each].backward) for each in operators]
+    labels = [(calls.names[each], calls.places[each], calls.paths[each].backward) for each in operators]
     keys: Sequence[object] = runs(labels) if in_order else labels
     found: dict[object, list[int]] = {}
     for each, key in zip(operators, keys, strict=True):
         found.setdefault(key, []).append(each)
     parts = [
         CriticalPart(
-            name=names[mine[0]],
-            where=places[mine[0]],
-            backward=paths[mine[0]].backward,
+            name=calls.names[mine[0]],
+            where=calls.places[mine[0]],
+            backward=calls.paths[mine[0]].backward,
             operators=len(mine),
             device_ns=int(duration[mine].sum()),
         )
