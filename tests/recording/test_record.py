@@ -14,11 +14,11 @@ from recording.recorders import Logging
 from unstall.errors import UsageError
 from unstall.guest import active, steps
 from unstall.guest.steps import step
-from unstall.recording import whole
+from unstall.recording import block
+from unstall.recording.block import step_boundaries
 from unstall.recording.in_process import Recording, record
 from unstall.recording.journal import Event, read
 from unstall.recording.settings import Settings
-from unstall.recording.whole import step_boundaries
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_steps_of_a_block_are_between_its_marks(tmp_path: Path, log: list[str]) 
 def test_a_block_of_more_steps_than_are_kept_has_no_step_of_all_the_others(
     tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whole, "_MOST_BOUNDARIES", 3)
+    monkeypatch.setattr(block, "_MOST_BOUNDARIES", 3)
     data = object()
     with _recording(log, tmp_path) as _kept:
         for _ in range(10):

@@ -16,9 +16,9 @@ from unstall.guest import active
 
 if TYPE_CHECKING:
     from unstall.answers.report import Report
+    from unstall.recording.block import BlockRecording
     from unstall.recording.session import Session
     from unstall.recording.settings import LineClockName, RecorderName, Settings
-    from unstall.recording.whole import Whole
     from unstall.recording.window import MakeLineClock, MakeRecorder
     from unstall.timeline.columns import Timeline
 
@@ -103,7 +103,7 @@ class Recording:
         self._settings = settings
         self._make = (make_recorder, make_line_clock)
         self._whole = whole
-        self._running: Session | Whole | None = None
+        self._running: Session | BlockRecording | None = None
         self._ended = False
         self._timeline: Timeline | None = None
         self.close = weakref.finalize(self, _remove, settings.folder, os.getpid())
@@ -121,14 +121,14 @@ class Recording:
         why_not = active.refusal()
         if why_not is not None:
             raise UsageError(why_not)
+        from unstall.recording.block import BlockRecording
         from unstall.recording.child import first_steps_for, open_journal
         from unstall.recording.session import Session
-        from unstall.recording.whole import Whole
 
         with _needing_room():
             journal = open_journal(self._settings)
         running = (
-            Whole(journal, *self._make)
+            BlockRecording(journal, *self._make)
             if self._whole
             else Session(self._settings, journal, *self._make, first_steps=first_steps_for(self._settings))
         )

@@ -17,7 +17,7 @@ from unstall.recording.window import MakeLineClock, MakeRecorder, RecordedWindow
 _MOST_BOUNDARIES = 100_000
 
 
-class Whole:
+class BlockRecording:
     """Records a whole block of code, from the call of `begin` to the call of `end`. `end` decides
     which step boundaries separate the steps.
     """
