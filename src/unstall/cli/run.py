@@ -28,6 +28,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -59,7 +60,9 @@ from unstall.recording.settings import FOLDER_PREFIX
 
 if TYPE_CHECKING:
     from unstall.answers.report import Report
+    from unstall.launching.launch import Exit
     from unstall.timeline.columns import Timeline
+    from unstall.virtual.options import MachineOptions
 
     Explain: TypeAlias = Callable[[Timeline, argparse.Namespace, Path], Report]
     Blame: TypeAlias = Callable[[argparse.Namespace, Sequence[str]], int]
@@ -118,10 +121,45 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
     check_outputs(args, *inputs, others=[str(trace)])
     check_replaced(trace)
     check_folders([*map(Path, args.output), trace])
-    from unstall.launching.launch import launch, leave_as
+    from unstall.launching.launch import leave_as
+
+    ran = _record(args, program, virtual, target)
+    with _the_programs_ending():
+        _tell(args, program, ran, lambda timeline: explain(timeline, args, ran.kept.file or trace), earlier)
+    return leave_as(ran.ended) or (TraceError.exit_code if ran.kept.lost else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """A program that was run.
+
+    Attributes:
+        ended: How it ended.
+        kept: What is kept of its run.
+        on_virtual: If it lacked a GPU, a sentence that says how to run it on a virtual one. Else "".
+    """
+
+    ended: Exit
+    kept: Kept
+    on_virtual: str
+
+
+def _record(
+    args: argparse.Namespace, program: Sequence[str], virtual: MachineOptions | None, target: TraceTarget
+) -> _Ran:
+    """Runs a program, and keeps what was recorded of it.
+
+    Args:
+        args: The parsed arguments.
+        program: The words that start the program.
+        virtual: The options of the virtual GPU. None for a real GPU.
+        target: Where the trace goes.
+    """
+    from unstall.launching.launch import launch
     from unstall.recording.journal import Follower, read
     from unstall.virtual.run_place import RunPlace
 
+    rank = rank_of(os.environ)
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
     settings = settings_of(args, folder)
     teller = Teller(Follower(folder), quiet=args.quiet or bool(rank), stop=args.stop)
@@ -159,23 +197,40 @@ def run_program(args: argparse.Namespace, explain: Explain, blame: Blame | None 
                     on_virtual = f"no GPU is here; `{command_with_gpu(args)}` runs it on a virtual one"
                     missing = missing and on_virtual
                 kept = keep_recording(folder, target, events, missing=missing, quiet=args.quiet, read=not rank)
-    with _the_programs_ending():
-        timeline = kept.timeline
-        if ended.code == 2 and not args.quiet and not rank and (ours := _options_behind(args, program)):
-            say(f"the program was given {', '.join(ours)}: options that are meant for unstall stand before the script")
-        if timeline and rank and len(timeline.faults) and not args.quiet:
-            say(told_of_faults(timeline))
-        if timeline and not rank:
-            report = explain(timeline, args, kept.file or trace)
-            if not args.quiet and (failed := how_it_failed(ended)):
-                say(failed)
-            if earlier and not args.quiet:
-                print(compared_with(earlier, report, args), file=sys.stderr)
-        if timeline is None and not rank and (args.output or args.format):
-            say("so there is no report" + (" in " + ", ".join(args.output) if args.output else ""))
-        if on_virtual and timeline and not len(timeline.device) and not args.quiet and not rank:
-            say(on_virtual)
-    return leave_as(ended) or (TraceError.exit_code if kept.lost else 0)
+    return _Ran(ended, kept, on_virtual)
+
+
+def _tell(
+    args: argparse.Namespace,
+    program: Sequence[str],
+    ran: _Ran,
+    explain: Callable[[Timeline], Report],
+    earlier: Report | None,
+) -> None:
+    """Tells the user about a run: its report, how the program failed, and the comparison with an earlier run.
+
+    Args:
+        args: The parsed arguments.
+        program: The words that started the program.
+        ran: The program that was run.
+        explain: Reports on the run.
+        earlier: The run to compare with. None: none.
+    """
+    rank, ended, timeline = rank_of(os.environ), ran.ended, ran.kept.timeline
+    if ended.code == 2 and not args.quiet and not rank and (ours := _options_behind(args, program)):
+        say(f"the program was given {', '.join(ours)}: options that are meant for unstall stand before the script")
+    if timeline and rank and len(timeline.faults) and not args.quiet:
+        say(told_of_faults(timeline))
+    if timeline and not rank:
+        report = explain(timeline)
+        if not args.quiet and (failed := how_it_failed(ended)):
+            say(failed)
+        if earlier and not args.quiet:
+            print(compared_with(earlier, report, args), file=sys.stderr)
+    if timeline is None and not rank and (args.output or args.format):
+        say("so there is no report" + (" in " + ", ".join(args.output) if args.output else ""))
+    if ran.on_virtual and timeline and not len(timeline.device) and not args.quiet and not rank:
+        say(ran.on_virtual)
 
 
 @contextmanager
