@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -38,6 +39,24 @@ class PendingBackward:
         self.done = False
 
 
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """How a graph was captured and measured.
+
+    Attributes:
+        times: The times of eager runs and replays.
+        seconds: The time for the capture in s, with all tests and measurements.
+        repeatable: True if eager calls and replays give identical bits. False if they agree as closely as two eager
+            calls.
+        note: A remark. "" if there is none.
+    """
+
+    times: Times
+    seconds: float
+    repeatable: bool
+    note: str
+
+
 class GuardedGraph:
     """A captured CUDA graph that serves calls, and its guards: facts that must hold before it is replayed. This object
     keeps alive the memory that the graph reads."""
@@ -48,17 +67,14 @@ class GuardedGraph:
         captured: Captured,
         reachable: ReachableState,
         entry_grads: list[torch.Tensor | None],
-        times: Times,
-        seconds: float,
-        repeatable: bool,
-        note: str,
+        preparation: Preparation,
     ) -> None:
         self.static_call = static_call
         self.captured = captured
         self.reachable = reachable
         self.hits = 0
         self.checks_left = 1  # comparisons with eager still to do, on the program's next inputs
-        self._times, self._seconds, self._repeatable, self._note = times, seconds, repeatable, note
+        self._preparation = preparation
         seen = static_call.seen
         storages = seen.memory()
         reached = [tensor for tensor in reachable.tensors if lies_in(tensor, storages)]
@@ -175,20 +191,20 @@ class GuardedGraph:
         return differentiable(self.captured.results[0])
 
     def stats(self, shapes: tuple[tuple[int, ...], ...]) -> GraphStats:
-        times, static_call = self._times, self.static_call
+        made, static_call = self._preparation, self.static_call
         return GraphStats(
             shapes,
             static_call.kind.name.lower(),
             self.captured.lanes,
             static_call.seen.launches,
             self.captured.nodes,
-            self._seconds,
-            times.eager,
-            times.serial,
-            times.parallel,
+            made.seconds,
+            made.times.eager,
+            made.times.serial,
+            made.times.parallel,
             self.hits,
-            self._repeatable,
-            self._note,
+            made.repeatable,
+            made.note,
         )
 
     @property
@@ -198,6 +214,6 @@ class GuardedGraph:
 
     @property
     def saves_seconds(self) -> float:
-        times = self._times
+        times = self._preparation.times
         best = times.parallel if self.captured.lanes > 1 and times.parallel is not None else times.serial
         return max(0.0, times.eager - best)

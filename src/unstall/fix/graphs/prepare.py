@@ -13,7 +13,7 @@ from unstall.fix.graphs.call_arguments import CallArguments
 from unstall.fix.graphs.capture.capture_device import CaptureDevice, Pool
 from unstall.fix.graphs.capture.captured import Captured, capture_parallel, capture_serial
 from unstall.fix.graphs.examine.examined_call import Examined
-from unstall.fix.graphs.guarded_graph import GuardedGraph
+from unstall.fix.graphs.guarded_graph import GuardedGraph, Preparation
 from unstall.fix.graphs.refusals import Refusal, Refused
 from unstall.fix.graphs.saved_state import SavedState
 from unstall.fix.graphs.static_call import StaticCall
@@ -82,7 +82,7 @@ def prepared(device: CaptureDevice, pool: Pool, request: CaptureRequest, options
         if options.verify:
             for values in (copies_of(inputs, changed=True), inputs):
                 repeatable &= check(static_call, serial, values, saved)
-        parallel, note = _parallel(device, pool, static_call, serial, inputs, saved, options, repeatable)
+        parallel, note = _parallel(static_call, pool, serial, inputs, saved, options, repeatable)
         captured, times = fastest(static_call, serial, parallel, inputs, saved)
         for other in (serial, *parallel):
             if other is not captured:
@@ -98,15 +98,13 @@ def prepared(device: CaptureDevice, pool: Pool, request: CaptureRequest, options
         raise Refused(Refusal(f"while it was captured, {changed[0]}"))
     if seen.asks_whether_captured:
         note = "; ".join(filter(None, (note, _ANOTHER_WAY)))
-    return GuardedGraph(
-        static_call, captured, reachable, entry_grads, times, time.perf_counter() - begun, repeatable, note
-    )
+    preparation = Preparation(times, time.perf_counter() - begun, repeatable, note)
+    return GuardedGraph(static_call, captured, reachable, entry_grads, preparation)
 
 
 def _parallel(
-    device: CaptureDevice,
-    pool: Pool,
     static_call: StaticCall,
+    pool: Pool,
     serial: Captured,
     inputs: list[torch.Tensor],
     saved: SavedState,
@@ -117,12 +115,12 @@ def _parallel(
     the statistics."""
     if options.lanes == ():
         return [], ""
-    if static_call.seen.bytes_made > _KEEPS_AT_MOST * device.free_bytes():
+    if static_call.seen.bytes_made > _KEEPS_AT_MOST * static_call.device.free_bytes():
         return [], "its tensors are too large to be kept for a capture on several streams"
     try:
         static_call.inputs.fill(inputs)
         captures = capture_parallel(
-            device, pool, static_call.generators, static_call.segments(), options.lanes, saved.restore
+            static_call.device, pool, static_call.generators, static_call.segments(), options.lanes, saved.restore
         )
     except Exception as error:  # fall back to the serial capture
         said = str(error).splitlines() or [type(error).__name__]
