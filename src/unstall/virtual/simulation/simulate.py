@@ -4,28 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
 from unstall.replay.engine import begin
 from unstall.replay.program import Code as Do
 from unstall.replay.program import Instructions, Ops, Program, Replayed
-from unstall.timeline.columns import I64, Bool
+from unstall.timeline.columns import I32, I64, Bool
 from unstall.virtual.costs.model import Costs, Startup
 from unstall.virtual.log import LogCode, RawSignature, Stack, chosen
 from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.captures import Place
 from unstall.virtual.simulation.first_uses import FirstUses
-from unstall.virtual.simulation.hand_overs import EventHandOvers, HandOvers
+from unstall.virtual.simulation.hand_overs import EventHandOvers, HandOvers, Join
 from unstall.virtual.simulation.history import History
 from unstall.virtual.simulation.host_clock import HostClock
-from unstall.virtual.simulation.log_batch import LogBatch
+from unstall.virtual.simulation.log_batch import Insertions, LogBatch
 from unstall.virtual.simulation.recipes import PARTS, EnginePart, RuntimeCall
 from unstall.virtual.simulation.requests import Requests
 from unstall.virtual.simulation.serve import Server
 from unstall.virtual.simulation.stream_rows import StreamRows
 
 _NO_RECORDED = np.zeros((0, 5), np.int32)
+
+
+class _Rows(NamedTuple):
+    """What is simulated, in order: the records of a batch, and the joins and calls that are inserted before them.
+
+    Attributes:
+        row: The row of the record in its batch, or of the record right before which it is inserted.
+        recipe: The number of the recipe.
+        device: The device, or -1.
+        stream: The stream.
+        event: The CUDA event, or 0.
+        own: Whether it is a record, and is not inserted.
+    """
+
+    row: I64
+    recipe: I64
+    device: I64
+    stream: I64
+    event: I64
+    own: Bool
+
+    def with_insertions(self, joins: Sequence[Join], more: Insertions, join_recipe: int) -> _Rows:
+        """Returns these records with insertions right before them: first joins, then calls of the driver."""
+        none = np.zeros(len(joins), np.int64)
+        columns = (
+            ([self.row[0] + join.row for join in joins], more.row, self.row),
+            (none + join_recipe, more.recipe, self.recipe),
+            (none - 1, more.device, self.device),
+            (none, more.stream, self.stream),
+            (none, more.event, self.event),
+        )
+        row, recipe, device, stream, event = (np.concatenate(parts).astype(np.int64) for parts in columns)
+        own = np.arange(len(row)) >= len(row) - len(self.row)
+        order = np.lexsort((np.arange(len(row)), row))
+        return _Rows(row[order], recipe[order], device[order], stream[order], event[order], own[order])
 
 
 class Simulation:
@@ -219,27 +255,12 @@ class Simulation:
         thread = records["thread"]
         steps = self.actions.recipes.steps
 
-        # Rows: the records, each after its insertions.
-        row = np.arange(first, until)
-        device, stream = records["device"].astype(np.int64), records["stream"]
+        own = np.ones(len(records), np.bool_)
+        device = records["device"].astype(np.int64)
+        rows = _Rows(np.arange(first, until), recipe, device, records["stream"], event, own)
         if joins or more.row:
-            row = np.concatenate(([first + join.row for join in joins], more.row, row)).astype(np.int64)
-            recipe = np.concatenate((np.full(len(joins), self.actions.join), more.recipe, recipe)).astype(np.int64)
-            device = np.concatenate((np.full(len(joins), -1), more.device, device)).astype(np.int64)
-            stream = np.concatenate((np.zeros(len(joins)), more.stream, stream)).astype(np.int64)
-            event = np.concatenate((np.zeros(len(joins)), more.event, event)).astype(np.int64)
-            own = np.append(np.zeros(len(row) - len(records), np.bool_), np.ones(len(records), np.bool_))
-            order = np.lexsort((np.arange(len(row)), row))
-            row, recipe, device, stream, event, own = (
-                row[order],
-                recipe[order],
-                device[order],
-                stream[order],
-                event[order],
-                own[order],
-            )
-        else:
-            own = np.ones(len(records), np.bool_)
+            rows = rows.with_insertions(joins, more, self.actions.join)
+        row, recipe, own = rows.row, rows.recipe, rows.own
         count = self.actions.recipes.count[recipe]
         base = self.history.done.length
         position = base + np.cumsum(count) - count
@@ -257,26 +278,14 @@ class Simulation:
         instruction_thread = thread[row[of_row] - first].astype(np.int32)
         target = np.full(len(step), -1, np.int64)
         last_step = self.actions.recipes.first[recipe] + count - 1
-        recorded = self._resolve(event, position + count - 1, code, steps.code[last_step], target, base)
+        recorded = self._resolve(rows.event, position + count - 1, code, steps.code[last_step], target, base)
         ends_of_own = (position + count)[own]
         if joins:
             target[position[recipe == self.actions.join] - base] = self._turns.targets(joins, ends_of_own)
         self._turns.remember(ends_of_own)
-        stream_row = self._streams_of(code, of_row, device, stream)
+        stream_row = self._streams_of(code, of_row, rows.device, rows.stream)
 
-        # Ops: the device ops of the instructions.
-        op_count = steps.ops[step]
-        op_of = np.repeat(np.arange(len(step)), op_count)
-        first_op = np.cumsum(op_count) - op_count
-        nth_op = np.arange(len(op_of)) - np.repeat(first_op, op_count)
-        op = steps.first_op[step][op_of] + nth_op
-        rows = self.actions.recipes.ops
-        op_device = np.maximum(device[of_row[op_of]], 0)
-        op_stream = self.streams.branches(stream_row[op_of], rows.branch[op])
-        part = rows.part[op]
-        slowness = np.where(part == EnginePart.PROCESSORS, self._slowness[op_device], 1.0)
-        before = self.history.ran.length
-        after = np.where(rows.after[op] >= 0, before + first_op[op_of] + rows.after[op], -1)
+        ops, op_of, op = self._ops(step, stream_row, rows.device[of_row])
         program = Program(
             instructions=Instructions(
                 code=code,
@@ -286,26 +295,11 @@ class Simulation:
                 work=work,
                 call=steps.call[step],
                 latency=steps.latency[step],
-                ops=np.cumsum(op_count),
+                ops=np.cumsum(steps.ops[step]),
                 host=np.zeros(0, np.int32),
                 recorded=_NO_RECORDED,
             ),
-            ops=Ops(
-                stream=op_stream,
-                engine=np.where(part >= 0, op_device * PARTS + part, -1).astype(np.int32),
-                share=rows.share[op],
-                blocks=rows.blocks[op],
-                size=rows.size[op],
-                cached=rows.cached[op],
-                tail=rows.tail[op],
-                uncached=rows.uncached[op],
-                after=after.astype(np.int32),
-                duration=np.rint(rows.duration[op] * slowness).astype(np.int64),
-                latency=rows.latency[op],
-                gap=rows.gap[op],
-                lag=np.zeros(len(op), np.int64),
-                device=np.zeros(0, np.int32),
-            ),
+            ops=ops,
             threads=self._threads,
             device_of_stream=self.streams.device_of_stream(),
             engines=self.devices * PARTS,
@@ -321,19 +315,58 @@ class Simulation:
             self.arrived[number] = int(replayed.end[at - base])
         for at in np.flatnonzero(records["code"] == LogCode.CLOCK).tolist():
             self._reads.append((int(records["a"][at]), int(replayed.end[ends_of_own[at] - 1 - base])))
-        self._keep(batch, records, program, replayed, batch.number + row[of_row], steps.what[step], op_of, op)
+        self._keep(program, replayed, op_of, op, record=batch.number + row[of_row], what=steps.what[step])
+        columns = ("code", "thread", "stack", "id", "a", "b")
+        self.history.happened.append(**{name: records[name] for name in columns})
+
+    def _ops(self, step: I64, stream_row: I32, device: I64) -> tuple[Ops, I64, I64]:
+        """Returns the device ops of instructions, the instruction of each op, and the row of each op in the recipes.
+
+        Args:
+            step: The step of each instruction, as a row of the recipes.
+            stream_row: The stream of each instruction, or -1.
+            device: The device of each instruction, or -1.
+        """
+        steps, rows = self.actions.recipes.steps, self.actions.recipes.ops
+        count = steps.ops[step]
+        op_of = np.repeat(np.arange(len(step)), count)
+        first = np.cumsum(count) - count
+        op = steps.first_op[step][op_of] + np.arange(len(op_of)) - np.repeat(first, count)
+        on_device = np.maximum(device[op_of], 0)
+        part = rows.part[op]
+        slowness = np.where(part == EnginePart.PROCESSORS, self._slowness[on_device], 1.0)
+        before = self.history.ran.length
+        ops = Ops(
+            stream=self.streams.branches(stream_row[op_of], rows.branch[op]),
+            engine=np.where(part >= 0, on_device * PARTS + part, -1).astype(np.int32),
+            share=rows.share[op],
+            blocks=rows.blocks[op],
+            size=rows.size[op],
+            cached=rows.cached[op],
+            tail=rows.tail[op],
+            uncached=rows.uncached[op],
+            after=np.where(rows.after[op] >= 0, before + first[op_of] + rows.after[op], -1).astype(np.int32),
+            duration=np.rint(rows.duration[op] * slowness).astype(np.int64),
+            latency=rows.latency[op],
+            gap=rows.gap[op],
+            lag=np.zeros(len(op), np.int64),
+            device=np.zeros(0, np.int32),
+        )
+        return ops, op_of, op
 
     def _keep(
-        self,
-        batch: LogBatch,
-        records: np.ndarray,
-        program: Program,
-        replayed: Replayed,
-        record: I64,
-        what: np.ndarray,
-        op_of: I64,
-        op: I64,
+        self, program: Program, replayed: Replayed, op_of: I64, op: I64, *, record: I64, what: np.ndarray
     ) -> None:
+        """Adds a replayed program to the history.
+
+        Args:
+            program: The program.
+            replayed: Its times.
+            op_of: The instruction of each device op.
+            op: The row of each device op in the recipes.
+            record: The number of the log's record of each instruction.
+            what: What each instruction does, as `RecipeSteps.what` has it.
+        """
         do, history = program.instructions, self.history
         history.ran.append(
             instruction=history.done.length + op_of,
@@ -351,7 +384,6 @@ class Simulation:
             start=replayed.start,
             end=replayed.end,
         )
-        history.happened.append(**{name: records[name] for name in ("code", "thread", "stack", "id", "a", "b")})
 
     def _pay(self, thread: np.ndarray) -> I64:
         """Returns, for each record of the shim's log, how many ns calls of `spend` added right
