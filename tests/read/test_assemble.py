@@ -354,3 +354,23 @@ class TestForward:
         with trace.op("aten::mm", sequence=3):
             trace.launch("gemm", 10)
         assert set(trace.timeline().host.forward.tolist()) == {-1}
+
+
+class TestExternalIds:
+    """A trace without correlation ids, in which each call and its op have an "External id" of their own."""
+
+    def timeline(self, *ids: int) -> Timeline:
+        calls = [event("cuda_runtime", "hipLaunchKernel", 10 * i, 2) for i in range(len(ids))]
+        ops = [event("kernel", "gemm", 100 + 10 * i, 5) for i in range(len(ids))]
+        for made in (calls, ops):
+            for each, number in zip(made, ids, strict=True):
+                each["args"] = {"External id": number, "device": 0, "stream": 0}
+        return timeline_of(*calls, *ops)
+
+    def test_they_tell_who_launched_what(self) -> None:
+        timeline = self.timeline(25, 26, 28)
+        assert timeline.device.launch.tolist() == rows(timeline, "hipLaunchKernel")
+        assert timeline.meta.sound
+
+    def test_of_an_operator_that_launched_twice_they_do_not(self) -> None:
+        assert set(self.timeline(25, 25, 28).device.launch.tolist()) == {-1}

@@ -17,7 +17,7 @@ from unstall.read.collectives import collectives_of
 from unstall.read.dependencies import dependencies_of
 from unstall.read.events import Events
 from unstall.read.faults import faults_of
-from unstall.read.launches import join_launches
+from unstall.read.launches import ids_of_calls, join_launches
 from unstall.read.left_out import left_out, undirected
 from unstall.read.nest import find_parents
 from unstall.read.races import races_of
@@ -53,6 +53,7 @@ def assemble(events: Events) -> Timeline:
     host_kind, device_kind = _kinds(events)
     notes, is_work_left_out = left_out(events, host_kind, device_kind)
     notes += _drop_far(events, host_kind, device_kind)
+    events = replace(events, correlation=ids_of_calls(events, host_kind, device_kind != _NOTHING))
 
     threads, thread = _threads(events, intern)
     thread = at_home(events, host_kind, thread, threads)

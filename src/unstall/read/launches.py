@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from unstall.timeline.columns import I32, I64, Bool, Device, Host, HostKind
+from unstall.read.events import Events
+from unstall.timeline.columns import I8, I32, I64, Bool, Device, Host, HostKind
 from unstall.timeline.grouping import distinct, is_in
 
 _SKEW_NS = 1_000  # older recorders write whole microseconds
@@ -28,6 +29,27 @@ class Joined(msgspec.Struct, frozen=True):
     device: Device
     damage: list[str]  # one note per inconsistency
     note: str | None  # on ops launched before the recording, which is not damage
+
+
+def ids_of_calls(events: Events, host_kind: I8, is_op: Bool) -> I64:
+    """Returns the correlation id of each event.
+
+    A trace may have none, because it was converted or because an older recorder wrote it, while
+    each call that launches shares its "External id" with the op it launched. This id then stands
+    for the correlation id. Usually it does not: it is an operator's, and several calls share it.
+
+    Args:
+        events: The events of a trace file.
+        host_kind: The `HostKind` of each event; negative if it is no event of the host.
+        is_op: For each event, whether it is an op of the device.
+    """
+    is_call = np.isin(host_kind, _WORK)
+    ids, calls = events.external[is_op], events.external[is_call]
+    if (events.correlation[is_op | is_call] >= 0).any() or (ids < 0).any() or (calls < 0).any():
+        return events.correlation
+    if len(np.unique(calls)) < len(calls) or len(np.unique(ids)) < len(ids):
+        return events.correlation
+    return np.where(is_op | is_call, events.external, events.correlation)
 
 
 def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool) -> Joined:
