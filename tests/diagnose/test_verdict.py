@@ -140,3 +140,19 @@ def test_a_resource_that_gains_little_limits_nothing(error_ns: int, says: str) -
     said = judge(analyse(reading(100).timeline()), freed)
     assert says in said.text
     assert said.bound_by not in ("startup", "python", "launch")
+
+
+def test_work_that_fills_the_time_limits_it_though_its_launches_are_not_in_the_file() -> None:
+    """A replay cannot shorten a wait for work that nobody launched."""
+    trace = TraceBuilder(launch_us=1, latency_us=0)
+    for _ in range(20):
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 1000)
+    trace.sync()
+    for event in trace.events:
+        if event.get("cat") == "kernel":
+            del event["args"]["correlation"]
+    run = analyse(trace.timeline())
+    found = judge(run, Freed(step_ns=20_000_000, gains={"host": 200_000, "kernels": 0}, error_ns=0))
+    assert found.bound_by == "device"
+    assert "What less of it would gain cannot be told, as its launches are not in the file." in found.text

@@ -58,6 +58,7 @@ _BOUND_BY = {
 """Maps each resource to the value that the function `bound_by` returns for it. The resource "host"
 is missing: its value is "launch" or "python".
 """
+_OF_DEVICE = ("device", "copy", "comm")
 _WORK = ("host", "kernels")  # the others are waste, if they limit a run as much as these
 _SATURATED = 0.95
 _NOTABLE = 0.05
@@ -162,7 +163,9 @@ def bound_by(run: Run, freed: Freed | None = None) -> str:
 
     If `freed` is None, returns the resource with the largest share of the time. If several
     resources have almost the same gain, waste (such as waits) is chosen before the work of the host
-    and the device. If several resources remain, returns "mixed".
+    and the device. If several resources remain, returns "mixed". If no gain is worth mentioning, but
+    one kind of work whose launches are unknown fills the time, returns this kind: a replay does not
+    know that the host waits for it.
     """
     shares = _shares(run)
     # The usual latency of a late launch counts for what made it late: if the host were ahead, it would cost nothing.
@@ -174,6 +177,8 @@ def bound_by(run: Run, freed: Freed | None = None) -> str:
         return max(shares, key=lambda name: shares[name])
     best = freed.best()
     if not best:
+        if work := _fills(run, shares):
+            return work
         rest = max(("latency", "event"), key=lambda name: shares[name])
         return rest if shares[rest] >= _NOTABLE * run.wall else "mixed"
     named = [name for name in best if name not in _WORK] or best
@@ -192,6 +197,10 @@ def _by_gain(run: Run, freed: Freed, bound: str) -> str:
     best, others = freed.best(), freed.others()
     step = run.steps.unit
     name = "Held up" if best == ["sleep"] else _NAMES[bound]
+    if not best and bound in _OF_DEVICE and _fills(run, _shares(run)) == bound:
+        return (
+            f"{_by_share(run, bound)} What less of it would gain cannot be told, as its launches are not in the file."
+        )
     if not best:
         most = max(freed.gains, key=lambda name: freed.gains[name])
         if freed.gains[most] < max(freed.error_ns, 1):
@@ -204,6 +213,15 @@ def _by_gain(run: Run, freed: Freed, bound: str) -> str:
     least = max(_NEXT * freed.step_ns, freed.error_ns)
     small = share(round(least), round(freed.step_ns))
     return f"{said} Speeding up anything else gains less than {small}."
+
+
+def _fills(run: Run, shares: Mapping[str, int]) -> str | None:
+    """Returns the kind of the device's work that takes nearly all of the time by itself, if the file lacks the calls
+    that launched most ops, or None."""
+    most = max(_OF_DEVICE, key=lambda name: shares[name])
+    unlaunched = np.count_nonzero(run.timeline.device.launch[run.ops_inside] < 0)
+    fills = shares[most] >= _SATURATED * run.wall and 2 * unlaunched > np.count_nonzero(run.ops_inside)
+    return most if fills else None
 
 
 def _by_share(run: Run, bound: str) -> str:
