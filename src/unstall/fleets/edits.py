@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall.errors import UsageError
-from unstall.fleets.job import Buckets, Job, Shapes, host_free, members_inside, scaled
+from unstall.fleets.job import Buckets, Job, Shapes, from_first_step, host_free, members_inside, scaled
 from unstall.fleets.join import ranks_text
 from unstall.fleets.summary import Rank
 from unstall.replay.program import Program
@@ -139,6 +139,10 @@ def _with_donors(job: Job, shapes: Shapes, donors: dict[int, int], made: dict[in
         stands = shapes.positions[donor][1]
         known = (place >= 0) & (place < len(stands))
         op[mine] = np.where(known, stands[np.where(known, place, 0)], -1)
+    if job.steps > 1:  # else all that is left of earlier work would count as gained
+        # Collectives before the first step have no place in one, so ranks no longer meet there. Their time as recorded
+        # may be that of waiting for a straggler.
+        programs = [from_first_step(program) for program in programs]
     whole = np.minimum.reduceat(op, job.meeting.first[:-1]) >= 0 if len(job.meeting) else np.zeros(0, np.bool_)
     meeting = replace(job.meeting, op=op).only(whole)
     offsets, like = list(job.offsets), list(job.like)

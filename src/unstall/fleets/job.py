@@ -28,13 +28,13 @@ class Times(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         ends: An array of shape (ranks, steps): when the host and the device of each rank have finished each step.
         begins: An array of shape (ranks, steps): when each rank's host began each step.
-        host_ends: An array of shape (ranks, steps): when each rank's host has finished each step.
+        host_work: For each rank, the host's own work in a step, without its waits: the mean of the steps that count.
         uncoupled: The number of operations that were left out, since the ranks call them in different orders.
     """
 
     ends: I64
     begins: I64
-    host_ends: I64
+    host_work: _Reals
     uncoupled: int
 
     @property
@@ -55,16 +55,10 @@ class Times(msgspec.Struct, frozen=True, eq=False):
     def step_ns(self) -> float:
         """The mean length of a step in ns, if the job continued beyond the recorded steps.
 
-        This is `window_ns`, or the host's mean time per step if that is longer. The host's time counts only for ranks
-        whose device has caught up with the host at the end of the last step. From then on, the host of such a rank
-        determines how long a step takes.
+        This is `window_ns`, or the own work of a rank's host in a step if that is longer. While a device works off what
+        was launched before, its steps may be shorter than its host's, but not once it has caught up.
         """
-        hosts = self.host_ends
-        caught_up = self.ends[:, -1] - hosts[:, -1] < self.window_ns / 2
-        if hosts.shape[1] < 2 or not caught_up.any():
-            return self.window_ns
-        slowest: float = float((hosts[:, -1] - hosts[:, 0])[caught_up].max()) / (hosts.shape[1] - 1)
-        return max(self.window_ns, slowest)
+        return max(self.window_ns, float(self.host_work.max()))
 
 
 class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -108,13 +102,13 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         """The times of the steps in a replay of all ranks together."""
         replayed, uncoupled = replay_job(self.programs, self.meeting, self.offsets)
         steps = min(len(program.step_ends) for program in self.programs)
-        ends, begins, host_ends = [], [], []
+        ends, begins, host_work = [], [], []
         for (rank, program), times in zip(self._pairs, replayed, strict=True):
             host = times.end[program.step_ends]
             ends.append(ends_of_steps(host, rank.op_step, times.op_end)[:steps])
             begins.append(times.end[program.step_starts[:steps]])
-            host_ends.append(host[:steps])
-        return Times(np.stack(ends), np.stack(begins), np.stack(host_ends), uncoupled)
+            host_work.append(_host_work(program, steps))
+        return Times(np.stack(ends), np.stack(begins), np.array(host_work), uncoupled)
 
     def with_programs(self, programs: Sequence[Program], meeting: Meeting | None = None, *notes: str) -> Job:
         """Returns the job with other programs.
@@ -163,6 +157,16 @@ def ends_of_steps(host: I64, op_step: I64, op_end: I64) -> I64:
     np.maximum.at(ends, op_step[inside], op_end[inside])
     latest: I64 = np.maximum.accumulate(ends)
     return latest
+
+
+def _host_work(program: Program, steps: int) -> float:
+    """Returns the own work of the thread that runs the steps, in ns a step: the mean of the first `steps` steps, without
+    the first of them if there are several."""
+    do, ends = program.instructions, program.step_ends[:steps]
+    first = int(ends[0]) + 1 if steps > 1 else int(program.step_starts[0])
+    rows = slice(first, int(ends[-1]) + 1)
+    own = (do.work[rows] + do.call[rows])[do.thread[rows] == 0]
+    return float(own.sum()) / max(steps - 1, 1)
 
 
 def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Roles) -> Job:
@@ -228,18 +232,27 @@ def is_comm(rank: Rank) -> Bool:
 
 def own_steps(rank: Rank, program: Program, steps: int) -> _Reals:
     """Returns the length that each step of a rank would have, in ns, if the rank waited for no other rank and if
-    collectives took no time.
+    collectives took no time. Ops that were launched before the first step take no time either: what was in the queue
+    then may have waited for others.
 
     Args:
         rank: The rank.
         program: The rank's program, which may be edited.
         steps: The number of steps to return.
     """
+    program = from_first_step(program)
     ops = program.ops
     alone = replace(program, ops=replace(ops, duration=np.where(is_comm(rank), 0, ops.duration)))
     times = replay(alone)
     ends = ends_of_steps(times.end[alone.step_ends], rank.op_step, times.op_end)[:steps]
     return np.diff(ends, prepend=times.end[alone.step_starts[0]]).astype(np.float64)
+
+
+def from_first_step(program: Program) -> Program:
+    """Returns a program in which ops that were launched before the first step take no time, and arrive at once."""
+    before = program.launcher < program.step_starts[0]
+    times = {name: np.where(before, 0, getattr(program.ops, name)) for name in ("duration", "latency", "gap", "lag")}
+    return replace(program, ops=replace(program.ops, **times))
 
 
 class Buckets(msgspec.Struct, frozen=True, eq=False):

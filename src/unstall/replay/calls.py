@@ -21,6 +21,9 @@ queue (H200, CUDA 13).
 """
 
 _SURELY_ROOM = 256  # launches outstanding
+_FEW = 8  # long calls; if there are more, that most of them have one depth tells that they waited for room
+_AS_FULL = 2  # launches by which a full queue may seem less full
+_PROMPT_NS = 50_000  # from the end of the op that made room to the return of the call that waited for it
 _LONG_CALL = 5  # times the usual length: such a call waited for room in the launch queue
 
 
@@ -34,15 +37,28 @@ def find_capacity(timeline: Timeline, queue: Queued) -> tuple[int, Bool]:
     call = np.maximum(queue.launch, 0)
     length = (host.end - host.start)[call]
     for _, mine in groups(queue.stream):
-        mine = mine[(queue.launch[mine] >= 0) & ~queue.follows[mine]]
-        if len(mine) <= _SURELY_ROOM:
-            continue
+        mine = mine[~queue.follows[mine]]
         done = np.maximum.accumulate(queue.end[mine])
-        depth = np.arange(len(mine)) - np.searchsorted(done, host.end[call[mine]], side="right")
+        # Launches before the recording fill the queue as well.
+        known = np.flatnonzero(queue.launch[mine] >= 0)
+        if len(known) <= _SURELY_ROOM:
+            continue
+        mine = mine[known]
+        over = np.searchsorted(done, host.end[call[mine]], side="right")
+        depth = known - over
         # If the device is much slower than the host, most calls wait for room, but never those of a short queue.
         usual = np.median(length[mine][depth <= _SURELY_ROOM]) if (depth <= _SURELY_ROOM).any() else np.median(length)
         long = (length[mine] > _LONG_CALL * usual) & (depth > _SURELY_ROOM)
-        if long.sum() > 8:
+        if long.sum() <= _FEW:
+            # A host that merely paused finds its queue shorter afterwards. One that waited for room finds it as full as
+            # it ever gets, and an op that has just ended.
+            made_room = host.end[call[mine]] - done[np.maximum(over - 1, 0)]
+            waited = long & (depth >= depth.max() - _AS_FULL) & (made_room <= np.minimum(_PROMPT_NS, length[mine]))
+            if waited.any():
+                seen = int(depth[waited].max()) + 1
+                capacity = min(capacity, seen) if capacity != QUEUE_CAPACITY else seen
+                full[mine[waited]] = True
+        else:
             deepest = int(np.median(depth[long]))
             stuck = long & (np.abs(depth - deepest) <= deepest // 50 + 2)
             if stuck.sum() > 0.5 * long.sum():
