@@ -236,15 +236,22 @@ def test_a_stream_that_waits_for_an_unknown_event_follows_the_op_that_had_just_e
 # The launch queue.
 
 
-def full_queue(kernel_us: float) -> Trace:
+def full_queue(kernel_us: float, launches: int = 500) -> Trace:
     trace = Trace(queue=300)
-    for _ in range(500):
+    for _ in range(launches):
         trace.launch("gemm", kernel_us)
     return trace
 
 
 def test_how_long_the_queue_is_shows_in_the_calls_that_wait_for_room() -> None:
     assert program(full_queue(50)).capacity == 300
+
+
+def test_a_few_calls_that_wait_for_room_show_it_too() -> None:
+    """As behind a collective that waits for a slow rank: the host launches three times while the queue is full."""
+    made = program(full_queue(2000, 304))
+    assert made.capacity == 300
+    assert {row[3] for row in listed(made)} == {5_000}
 
 
 def test_a_call_that_waited_for_room_is_as_long_as_the_others() -> None:

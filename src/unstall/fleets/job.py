@@ -160,8 +160,8 @@ def ends_of_steps(host: I64, op_step: I64, op_end: I64) -> I64:
 
 
 def _host_work(program: Program, steps: int) -> float:
-    """Returns the own work of the thread that runs the steps, in ns a step: the mean of the first `steps` steps, without
-    the first of them if there are several."""
+    """Returns the own work of the thread that runs the steps, in ns a step: the mean of the first `steps` steps,
+    without the first of them if there are several."""
     do, ends = program.instructions, program.step_ends[:steps]
     first = int(ends[0]) + 1 if steps > 1 else int(program.step_starts[0])
     rows = slice(first, int(ends[-1]) + 1)
