@@ -36,7 +36,7 @@ def test_an_experiment_runs_beside_its_authors_figures(unstall: Cli) -> None:
     assert "the_allocator_keeps_memory.py prints" in lines
     assert "reserved after 4096x2048: 33,554,432 bytes" in lines
     figures = outcome.out.partition("\nfigures")[2]
-    assert figures.index("Tesla T4 (author)") < figures.index("here (T4, virtual)")
+    assert figures.index("author") < figures.index("here (T4, virtual)")
     assert sum(line.startswith("- holds: ") for line in lines) == 7
     assert "What to learn: " in outcome.out
     assert max(map(len, lines)) <= 80
@@ -79,7 +79,28 @@ def test_a_changed_copy_runs_as_the_course_does(unstall: Cli, tmp_path: Path) ->
     outcome = unstall("course", copy, "--gpu", "t4")
     assert outcome.code == 1
     assert "- does not hold: A larger tensor needs a segment of its own: 32 + 48 MiB." in outcome.out
+    assert outcome.out.endswith(f"\nThe exit code is 1:\n{NAME}: 1 of 7 checks does not hold\n")
     assert unstall("course", copy, "--show").out == copy.read_text()
+
+
+def test_a_script_that_takes_too_long_is_stopped_and_says_so_last(unstall: Cli, tmp_path: Path) -> None:
+    copy = tmp_path / f"{NAME}.py"
+    copy.write_text("import time\ntime.sleep(1000)\n")
+    outcome = unstall("course", copy, "--gpu", "t4", "--timeout", "0.5")
+    assert outcome.code == 1
+    assert outcome.out.count("- not checked: ") == 7
+    assert "does not hold" not in outcome.out
+    last = " ".join(outcome.out.rpartition("The exit code is 1:")[2].split())
+    assert last == f"{NAME}: the script was stopped after 0.5 s: --timeout sets the limit"
+
+
+def test_explain_of_a_script_whose_package_is_missing_says_how_to_get_it(
+    unstall: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unstall.course.running.find_spec", lambda name: None)
+    outcome = unstall("course", "24", "--explain", "--gpu", "t4")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "the script needs numba: pip install numba" in outcome.err
 
 
 def test_a_copy_runs_beside_the_script_that_it_was_made_of(unstall: Cli, tmp_path: Path) -> None:
@@ -179,6 +200,7 @@ def test_a_copy_that_is_no_text_in_utf_8_is_refused(unstall: Cli, tmp_path: Path
         (["--explain"], "--explain is about one experiment"),
         (["8", "--gpu", "t9"], "t9"),
         (["8", "--show", "--explain"], "not allowed with"),
+        (["8", "--timeout", "0"], "--timeout: nothing runs in 0 s"),
     ],
 )
 def test_what_cannot_be_done_is_said(unstall: Cli, args: list[str], said: str) -> None:

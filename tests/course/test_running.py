@@ -56,17 +56,20 @@ def test_a_figure_that_was_written_down_wrongly_is_refused() -> None:
 @pytest.mark.parametrize(
     ("check", "holds", "reason"),
     [
-        (Check("", "slow", "fast", at_least=2), True, "slow / fast is 4, should be at least 2"),
-        (Check("", "slow", "fast", at_most=3.9), False, "slow / fast is 4, should be at most 3.9"),
-        (Check("", "count", equal=3), True, "count is 3, should be 3"),
-        (Check("", "count", equal=4), False, "count is 3, should be 4"),
-        (Check("", "count", at_least=377_487_360), False, "count is 3, should be at least 377,487,360"),
-        (Check("", "lost", "fast", at_least=0), False, "the script did not print 'lost'"),
-        (Check("", "slow", "zero", at_least=0), False, "zero is 0"),
+        (Check("", "slow", "fast", at_least=2), True, '"slow" is 4 times "fast" (at least 2)'),
+        (Check("", "slow", "fast", at_most=3.9), False, '"slow" is 4 times "fast" (at most 3.9)'),
+        (Check("", "count", equal=3), True, '"count" is 3 (exactly 3)'),
+        (Check("", "count", equal=4), False, '"count" is 3 (exactly 4)'),
+        (Check("", "count", at_least=377_487_360), False, '"count" is 3 (at least 377,487,360)'),
+        (Check("", "kept", at_least=377_487_360), True, '"kept" is 1,164.0 MiB (at least 360 MiB)'),
+        (Check("", "share", at_most=20), True, '"share" is 0.9% (at most 20 %)'),
+        (Check("", "lost", "fast", at_least=0), None, 'the script did not print "lost"'),
+        (Check("", "slow", "zero", at_least=0), False, '"zero" is 0'),
     ],
 )
-def test_a_check_holds_within_its_limits(check: Check, holds: bool, reason: str) -> None:
-    figures = {each.label: each for each in figures_in("slow: 4 ms\nfast: 1000 us\ncount: 3\nzero: 0 s\n")}
+def test_a_check_holds_within_its_limits(check: Check, holds: bool | None, reason: str) -> None:
+    printed = "slow: 4 ms\nfast: 1000 us\ncount: 3\nzero: 0 s\nkept: 1,164.0 MiB\nshare: 0.9%\n"
+    figures = {each.label: each for each in figures_in(printed)}
     found = checked(check, figures)
     assert (found.holds, found.reason) == (holds, reason)
 
@@ -115,8 +118,9 @@ def test_a_script_that_hangs_is_ended(tmp_path: Path) -> None:
     script = tmp_path / "experiment.py"
     script.write_text("import time\nprint('slow: 4 s', flush=True)\ntime.sleep(1000)\n")
     found = run(script, ROW, None, limit_s=1)
-    assert found.failure == "the script took longer than 1 s"
+    assert found.failure == "the script was stopped after 1 s: --timeout sets the limit"
     assert [each.label for each in found.figures] == ["slow"]
+    assert [(each.holds, each.reason) for each in found.checks] == [(None, "the script was stopped after 1 s")] * 2
 
 
 def test_figures_are_compared_with_an_author_of_the_same_gpu_only() -> None:

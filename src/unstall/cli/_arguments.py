@@ -88,6 +88,14 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
+def parse_limit(text: str) -> float:
+    """Converts text to a limit of time, in seconds. Raises UsageError if it is no finite number, or not above 0."""
+    seconds = parse_seconds(text)
+    if not seconds:
+        raise UsageError("nothing runs in 0 s: give seconds, such as 60")
+    return seconds
+
+
 def parse_count(text: str) -> int:
     """Converts text to a whole number. Raises UsageError if it is no whole number, or below 1."""
     if not text.isdecimal() or int(text) < 1:

@@ -36,7 +36,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from unstall.cli._arguments import add_user_option, add_value, parse_count, parse_file, parse_seconds
+from unstall.cli._arguments import add_user_option, add_value, parse_count, parse_file, parse_limit
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.cli._virtual_options import add_simulation_options, get_ready
 from unstall.errors import UsageError
@@ -57,7 +57,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how entries run")
     group.add_argument("--gpu", metavar="NAME[:N]", default="h200", help="the virtual GPU (default: h200)")
     add_simulation_options(group)
-    add_value(group, "--timeout", "S", _parse_limit, f"seconds that an entry may take (default: {_LIMIT_S:g})")
+    add_value(group, "--timeout", "S", parse_limit, f"seconds that an entry may take (default: {_LIMIT_S:g})")
     add_value(group, "--jobs", "N", parse_count, "entries that run side by side (default: as many as there are cores)")
     add_value(group, "--warmup", "N", parse_count, "skip N steps first (default: 3)")
     add_value(group, "--steps", "N", parse_count, "stop after N more steps (default: 5)")
@@ -135,10 +135,3 @@ def _teller(*, quiet: bool) -> Tell:
             print(f"unstall: {done} of {of}: {row.entry}: {how}", file=sys.stderr, flush=True)
 
     return tell
-
-
-def _parse_limit(text: str) -> float:
-    seconds = parse_seconds(text)
-    if not seconds:
-        raise UsageError("nothing runs in 0 s: give seconds, such as 60")
-    return seconds

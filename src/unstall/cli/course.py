@@ -15,7 +15,7 @@ checks that the effect occurred. Checks are about counts and ratios of times, so
 
 To try a change, copy the script with --copy, change the copy, and give its path as EXPERIMENT.
 
-The exit code is 1 if a check does not hold, or if a script fails.
+The exit code is 1 if a check does not hold, or if a script fails or is stopped. The last lines say which.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from unstall.cli._arguments import add_value, parse_limit
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.cli._virtual_options import add_simulation_options
 from unstall.errors import UsageError
@@ -49,6 +50,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     virtual = parser.add_argument_group("a virtual GPU", "By default, each experiment gets the options that it needs.")
     virtual.add_argument("--gpu", metavar="NAME", help="run on a virtual GPU, such as h200")
     add_simulation_options(virtual)
+    add_value(parser, "--timeout", "SECONDS", parse_limit, "stop a script after this time (default: 600)")
     instead = parser.add_argument_group("instead of running it").add_mutually_exclusive_group()
     instead.add_argument("--show", action="store_true", help="print the script")
     instead.add_argument(
@@ -120,13 +122,14 @@ def _ran(scripts: _Scripts, args: argparse.Namespace) -> list[Experiment]:
     """Runs experiments one after the other, and prints progress to stderr."""
     from unstall.cli._progress import working
     from unstall.cli._recording import say
+    from unstall.course.running import LIMIT_S
     from unstall.course.running import run as run_experiment
 
     gpu, quiet = _gpu(args), args.quiet
     found = []
     for number, (name, script) in enumerate(scripts, 1):
         with working(f"running {name}", quiet=quiet or len(scripts) > 1):
-            found.append(run_experiment(script, _row(name, args), gpu))
+            found.append(run_experiment(script, _row(name, args), gpu, args.timeout or LIMIT_S))
         if len(scripts) > 1 and not quiet:
             held = "holds" if found[-1].holds else found[-1].failure or "does not hold"
             say(f"{number} of {len(scripts)}: {name}: {held}")
@@ -176,13 +179,16 @@ def _explain(scripts: _Scripts, args: argparse.Namespace) -> int:
     """Runs a script under `unstall run`, which explains it. A script of the package is copied to the current folder."""
     from unstall.cli import parse
     from unstall.cli.run import explain_run, run_program
-    from unstall.course.running import options
+    from unstall.course.running import needed, options
     from unstall.course.table import script
 
     if len(scripts) > 1:
         raise UsageError("--explain is about one experiment: unstall course NAME --explain")
     ((name, path),) = scripts
-    gpu, row = _gpu(args), _row(name, args)
+    row = _row(name, args)
+    if missing := needed(row):
+        raise UsageError(missing)
+    gpu = _gpu(args)
     if path == script(name):
         path = Path(path.name)
         _write({path: script(name).read_bytes()})

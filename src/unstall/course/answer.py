@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from unstall.course.against_author import Against, against_author
 from unstall.course.recorded import heading, recorded
@@ -17,6 +18,7 @@ from unstall.document.document import (
     Column,
     Document,
     Prose,
+    Role,
     Row,
     Span,
     Table,
@@ -26,7 +28,12 @@ from unstall.document.document import (
 from unstall.document.shown import Shown
 from unstall.figures import counted
 
-_SHOWN = "T4 (virtual)", "H200 (real)"  # recorded figures that are shown in a narrow terminal, too
+_SHOWN = "H200 (real)"  # the recorded figures that are shown in a narrow terminal, too
+_VERDICTS: Final[dict[bool | None, tuple[str, Role]]] = {
+    True: ("holds", "good"),
+    False: ("does not hold", "bad"),
+    None: ("not checked", "warning"),
+}
 _NEXT = (
     ("unstall course {word} --show", "the script"),
     ("unstall course {word} --copy FOLDER", "the script and a notebook, to change"),
@@ -53,7 +60,11 @@ class Studied(Shown):
             title="unstall course",
             about=(),
             summary=_summary(self.experiments) if len(self.experiments) > 1 else "",
-            blocks=tuple(block for experiment in self.experiments for block in _blocks(experiment)) + self._ending(),
+            blocks=(
+                *(block for experiment in self.experiments for block in _blocks(experiment)),
+                *self._ending(),
+                *_why_not(self.experiments),
+            ),
             data=Course(experiments=tuple(self.experiments)),
             annotations=tuple(note for experiment in self.experiments for note in _annotations(experiment)),
         )
@@ -133,16 +144,16 @@ def _figures(experiment: Experiment) -> Table:
     author = table()[experiment.name].author
     columns: dict[Column, dict[str, str]] = {}
     if author is not None:
-        columns[Column(f"{author.device} (author)")] = dict(author.figures)
+        columns[Column("author")] = dict(author.figures)
     ours = experiment.gpu and heading(experiment.gpu, virtual=True)
     for name, gpu in recorded().items():
         if (figures := gpu.figures.get(experiment.name)) and name != ours:
-            columns[Column(name, extra=name not in _SHOWN)] = figures
+            columns[Column(name, extra=name != _SHOWN)] = figures
     here = f"here ({experiment.gpu.upper()}, virtual)" if experiment.gpu else "here"
     columns[Column(here)] = {figure.label: figure.text for figure in experiment.figures}
     labels = dict.fromkeys(label for figures in reversed(columns.values()) for label in figures)
     return Table(
-        words("figures", Span(", here and recorded", "dim")),
+        words("figures", Span(f" (author: {author.device})" if author else ", here and recorded", "dim")),
         tuple(columns),
         tuple(Row(words(label), tuple(figures.get(label, "-") for figures in columns.values())) for label in labels),
     )
@@ -163,8 +174,21 @@ def _missed(each: Against) -> Words:
 
 
 def _checked(check: Checked) -> Words:
-    verdict = Span("holds", "good") if check.holds else Span("does not hold", "bad")
-    return words(verdict, f": {check.sentence} ", Span(f"({check.reason})", "dim"))
+    verdict, role = _VERDICTS[check.holds]
+    return words(Span(verdict, role), f": {check.sentence} ", Span(check.reason, "dim"))
+
+
+def _why_not(experiments: Sequence[Experiment]) -> Iterator[Prose]:
+    """Yields why the exit code is 1, unless it is 0."""
+    lines = []
+    for each in experiments:
+        wrong = [check.holds for check in each.checks if not check.holds]
+        checks = f"{len(wrong)} of {counted(len(each.checks), 'check')}"
+        if not each.holds:
+            verb = "were not checked" if None in wrong else "do not hold" if len(wrong) > 1 else "does not hold"
+            lines.append(words(f"{each.name}: {each.failure or f'{checks} {verb}'}"))
+    if lines:
+        yield Prose((words(Span("The exit code is 1:", "bad")), *lines))
 
 
 def _annotations(experiment: Experiment) -> Iterator[Annotation]:
@@ -173,4 +197,4 @@ def _annotations(experiment: Experiment) -> Iterator[Annotation]:
         yield Annotation("error", title, experiment.failure)
     for check in experiment.checks:
         if not check.holds:
-            yield Annotation("error", title, f"does not hold: {check.sentence} ({check.reason})")
+            yield Annotation("error", title, f"{_VERDICTS[check.holds][0]}: {check.sentence} {check.reason}")

@@ -81,3 +81,14 @@ def figure(label: str, text: str) -> Figure:
     if found is None:
         raise UnstallError(f"{label}: {text!r} is no figure")
     return found
+
+
+def in_unit_of(text: str, value: float) -> str:
+    """Returns a value as text, in the unit in which a figure was printed: "360 MiB" for the text "1164.0 MiB".
+
+    Args:
+        text: The text of a figure of the same kind.
+        value: The value, in the unit of `Figure.unit`.
+    """
+    unit = text.lstrip("-0123456789,.e+ ")
+    return f"{value / _SCALES[unit][1]:,.15g} {unit}".strip()

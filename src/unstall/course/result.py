@@ -14,14 +14,14 @@ class Checked(msgspec.Struct, frozen=True):
 
     Attributes:
         sentence: What should hold.
-        holds: Whether it holds.
+        holds: Whether it holds. None if it was not checked, as a figure is missing.
         value: The figure that was checked, or the ratio of two figures. None if a figure is
             missing.
-        reason: The value and its limits, in words.
+        reason: The value and its limits, in words; or why it was not checked.
     """
 
     sentence: str
-    holds: bool
+    holds: bool | None
     value: float | None
     reason: str
 

@@ -80,7 +80,7 @@ class Row:
         then: Further commands for the trace that `unstall course NAME --explain` leaves: pairs of
             (command, what it shows).
         needs: A package that the script imports, besides PyTorch; "" if none. `unstall[course]`
-            installs it.
+            installs it, too.
     """
 
     number: int

@@ -7,17 +7,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from unstall.course.figures import Figure, figures_in
+from unstall.course.figures import Figure, figures_in, in_unit_of
 from unstall.course.result import Checked, Experiment
 from unstall.course.row import Check, Row
 from unstall.figures import signal_name
 
-LIMIT_S = 120.0
-_LARGE = 1000  # from here on, ratios and bytes are written without an exponent
+LIMIT_S = 600.0  # the slowest scripts take a minute; much longer if other programs load the machine
+_LARGE = 1000  # from here on, ratios are written without an exponent
 
 
 def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Experiment:
@@ -31,11 +32,10 @@ def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Ex
 
     Returns:
         What the script printed, and which checks hold. If the script fails, the field `failure`
-        says why, and no check holds.
+        says why, and figures that it did not print are not checked.
     """
-    if row.needs and find_spec(row.needs) is None:
-        output, said, failure = "", "", f"the script needs {row.needs}: pip install 'unstall[course]'"
-    else:
+    output, said, failure = "", "", needed(row)
+    if not failure:
         with tempfile.TemporaryDirectory(prefix="unstall-course-") as folder:
             copy = shutil.copy(script, folder)  # files below the package would count as code of unstall
             output, said, failure = _ran(_command(copy, row, gpu), limit_s, folder)
@@ -50,10 +50,16 @@ def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Ex
         said=said,
         failure=failure,
         figures=figures,
-        checks=tuple(checked(check, by_label) for check in row.checks),
+        checks=tuple(checked(check, by_label, failure) for check in row.checks),
         learn=row.learn,
         change=row.change,
     )
+
+
+def needed(row: Row) -> str:
+    """Returns what to install before the script of an experiment can run, as a sentence; "" if nothing is missing."""
+    missing = row.needs and find_spec(row.needs) is None
+    return f"the script needs {row.needs}: pip install {row.needs}" if missing else ""
 
 
 def _command(path: str, row: Row, gpu: str | None) -> list[str]:
@@ -67,41 +73,40 @@ def options(row: Row, gpu: str) -> list[str]:
     return ["--gpu", gpu, "--numerics", row.numerics, "--host", row.host]
 
 
-def checked(check: Check, figures: Mapping[str, Figure]) -> Checked:
-    """Returns the outcome of one check of an experiment's figures. The check does not hold if a
-    figure is missing.
+def checked(check: Check, figures: Mapping[str, Figure], failure: str = "") -> Checked:
+    """Returns the outcome of one check of an experiment's figures. It is not checked if a figure is missing.
 
-    `figures` maps the label of a figure to the figure.
+    Args:
+        check: The check.
+        figures: Maps the label of a figure to the figure.
+        failure: Why the script failed, such as "the script ended with exit code 1: ..."; "" if it did not fail.
     """
     missing = [label for label in (check.of, check.over) if label is not None and label not in figures]
     if missing:
-        return Checked(check.sentence, False, None, f"the script did not print {missing[0]!r}")
-    value = figures[check.of].value
-    if check.over is not None:
-        below = figures[check.over].value
-        if not below:
-            return Checked(check.sentence, False, None, f"{check.over} is 0")
-        value /= below
+        why = failure.partition(": ")[0] or f'the script did not print "{missing[0]}"'
+        return Checked(check.sentence, None, None, why)
+    of, over = figures[check.of], figures[check.over] if check.over is not None else None
+    value = of.value
+    if over is not None:
+        if not over.value:
+            return Checked(check.sentence, False, None, f'"{over.label}" is 0')
+        value /= over.value
     least, most = (check.at_least, check.at_most) if check.equal is None else (check.equal, check.equal)
-    if check.over is None:
-        reason = f"{check.of} is {figures[check.of].text}"
-    else:
-        reason = f"{check.of} / {check.over} is {_figure(check, value)}"
-    return Checked(check.sentence, least <= value <= most, value, f"{reason}{_limits(check)}")
+    written = partial(in_unit_of, of.text) if over is None else _ratio
+    reason = f'"{of.label}" is {of.text}' if over is None else f'"{of.label}" is {_ratio(value)} times "{over.label}"'
+    return Checked(check.sentence, least <= value <= most, value, f"{reason} ({_limits(check, written)})")
 
 
-def _figure(check: Check, value: float) -> str:
-    if check.equal is not None:
-        return f"{value:,.15g}"
+def _ratio(value: float) -> str:
     return f"{value:,.0f}" if value >= _LARGE else f"{value:,.3g}"
 
 
-def _limits(check: Check) -> str:
+def _limits(check: Check, written: Callable[[float], str]) -> str:
+    """Returns the limits of a check in words. `written` returns a limit as text, with its unit."""
     if check.equal is not None:
-        return f", should be {_figure(check, check.equal)}"
+        return f"exactly {written(check.equal)}"
     limits = {"at least": check.at_least, "at most": check.at_most}
-    told = [f"{word} {_figure(check, limit)}" for word, limit in limits.items() if abs(limit) != float("inf")]
-    return f", should be {' and '.join(told)}" if told else ""
+    return " and ".join(f"{word} {written(limit)}" for word, limit in limits.items() if abs(limit) != float("inf"))
 
 
 def _ran(words: Iterable[str], limit_s: float, folder: str) -> tuple[str, str, str]:
@@ -120,7 +125,11 @@ def _ran(words: Iterable[str], limit_s: float, folder: str) -> tuple[str, str, s
             cwd=folder,
         )
     except subprocess.TimeoutExpired as late:
-        return _text(late.stdout), _text(late.stderr), f"the script took longer than {limit_s:.0f} s"
+        return (
+            _text(late.stdout),
+            _text(late.stderr),
+            f"the script was stopped after {limit_s:g} s: --timeout sets the limit",
+        )
     if not done.returncode:
         return done.stdout, done.stderr, ""
     last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
