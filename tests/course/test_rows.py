@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 
 from unstall.course.against_author import against_author
+from unstall.course.answer import Studied
 from unstall.course.figures import figure
 from unstall.course.notebook import notebook
+from unstall.course.recorded import heading, recorded
+from unstall.course.result import Experiment
 from unstall.course.row import Row
 from unstall.course.running import run
 from unstall.course.table import SCRIPTS, names, script, table
+from unstall.document.terminal import render
 from unstall.guest.device import has_gpu
 
 ROWS = table()
@@ -70,6 +74,33 @@ def test_a_row_whose_package_is_missing_says_how_to_get_it() -> None:
     found = run(script(name), replace(row, needs="no_such_package"), None)
     assert found.failure == "the script needs no_such_package: pip install no_such_package"
     assert {(check.holds, check.reason) for check in found.checks} == {(None, "the script needs no_such_package")}
+
+
+@pytest.mark.parametrize("gpu", ["t4", "h200"])
+@pytest.mark.parametrize("name", ROWS)
+def test_figures_are_beside_each_other_in_80_columns(name: str, gpu: str) -> None:
+    """If there is no room for all columns, some are left out: those of the author and of this run never are."""
+    of = recorded()[heading(gpu, virtual=True)].figures[name]
+    row = ROWS[name]
+    found = Experiment(
+        name=name,
+        number=row.number,
+        question=row.question,
+        gpu=gpu,
+        output="",
+        said="",
+        failure="",
+        figures=tuple(figure(label, text) for label, text in of.items()),
+        checks=(),
+        learn="",
+    )
+    said = render(Studied([found]).document(), width=80)
+    lines = said.partition("\nfigures")[2].partition("\n\n")[0].splitlines()
+    for label, text in of.items():
+        author = row.author.figures.get(label, "-") if row.author else ""
+        assert any(
+            line.endswith(f" {text}") and author in line and label.startswith(line.split("  ")[0]) for line in lines
+        ), said
 
 
 def test_each_script_has_a_row_and_each_row_a_number_of_its_own() -> None:

@@ -149,11 +149,12 @@ def _figures(experiment: Experiment) -> Table:
     for name, gpu in recorded().items():
         if (figures := gpu.figures.get(experiment.name)) and name != ours:
             columns[Column(name, extra=name != _SHOWN)] = figures
-    here = f"here ({experiment.gpu.upper()}, virtual)" if experiment.gpu else "here"
-    columns[Column(here)] = {figure.label: figure.text for figure in experiment.figures}
+    columns[Column("here")] = {figure.label: figure.text for figure in experiment.figures}
     labels = dict.fromkeys(label for figures in reversed(columns.values()) for label in figures)
+    whose = [f"author: {author.device}"] if author else []
+    whose += [f"here: a virtual {experiment.gpu.upper()}"] if experiment.gpu else []
     return Table(
-        words("figures", Span(f" (author: {author.device})" if author else ", here and recorded", "dim")),
+        words("figures", Span(f" ({'; '.join(whose)})" if whose else ", here and recorded", "dim")),
         tuple(columns),
         tuple(Row(words(label), tuple(figures.get(label, "-") for figures in columns.values())) for label in labels),
     )

@@ -81,6 +81,7 @@ class Row:
             (command, what it shows).
         needs: A package that the script imports, besides PyTorch; "" if none. `unstall[course]`
             installs it, too.
+        on_gpu: Whether the script uses a GPU. If not, it needs no virtual GPU either.
     """
 
     number: int
@@ -97,3 +98,4 @@ class Row:
     finding: str = ""
     then: tuple[tuple[str, str], ...] = ()
     needs: str = ""
+    on_gpu: bool = True

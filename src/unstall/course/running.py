@@ -34,6 +34,7 @@ def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Ex
         What the script printed, and which checks hold. If the script fails, the field `failure`
         says why, and figures that it did not print are not checked.
     """
+    gpu = gpu if row.on_gpu else None
     output, said, failure = "", "", needed(row)
     if not failure:
         with tempfile.TemporaryDirectory(prefix="unstall-course-") as folder:

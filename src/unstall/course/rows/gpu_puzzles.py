@@ -29,4 +29,5 @@ ROW = Row(
         "small kernels take as long as an empty one."
     ),
     needs="numba",
+    on_gpu=False,
 )

@@ -12,7 +12,7 @@ ROW = Row(
         Check("NumPy takes its time.", "NumPy", "PyTorch on the GPU, until launched", at_least=5),
         Check("So does PyTorch on the CPU.", "PyTorch on the CPU", "PyTorch on the GPU, until launched", at_least=5),
         Check(
-            "A single operator on the CPU takes longer than one of the 20 launches on the GPU.",
+            "A single operator on the CPU takes longer than a launch on the GPU, a twentieth of 20 launches.",
             "mul_sum on the CPU, Timer",
             "PyTorch on the GPU, until launched",
             at_least=0.05,
