@@ -25,6 +25,12 @@ from unstall.document.terminal import render
 from unstall.guest.device import has_gpu
 
 ROWS = table()
+SAYS = {
+    "a_stream_does_not_wait_for_another": "  aten::sum on the side stream, line 23\n",
+    "reading_a_value_waits": "  line 26   work().tolist()  # waits\n",
+    "an_index_fails_later": "The wrong index is at line 21   features = table(ids)",
+}
+"""What scripts print besides figures."""
 
 
 @pytest.mark.parametrize("gpu", ["t4", pytest.param("h200", marks=pytest.mark.slow)])
@@ -35,6 +41,8 @@ def test_the_phenomenon_is_seen(name: str, gpu: str) -> None:
     found = run(script(name), ROWS[name], gpu)
     assert found.failure == "", found.said
     assert [f"{check.sentence} {check.reason}" for check in found.checks if not check.holds] == []
+    assert SAYS.get(name, "") in found.output
+    assert found.gpu == (gpu if ROWS[name].on_gpu else None)
     labels = [each.label for each in found.figures]
     assert len(labels) == len(set(labels))
     author = ROWS[name].author
@@ -93,8 +101,10 @@ def test_figures_are_beside_each_other_in_80_columns(name: str, gpu: str) -> Non
         figures=tuple(figure(label, text) for label, text in of.items()),
         checks=(),
         learn="",
+        host=row.host,
     )
     said = render(Studied([found]).document(), width=80)
+    assert ("The host's own work, such as NumPy's, was measured on this machine" in said) == (row.host == "mixed")
     lines = said.partition("\nfigures")[2].partition("\n\n")[0].splitlines()
     for label, text in of.items():
         author = row.author.figures.get(label, "-") if row.author else ""

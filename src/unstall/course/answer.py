@@ -130,6 +130,8 @@ def _blocks(experiment: Experiment) -> Iterator[Block]:
         yield Code(words(Span(experiment.failure, "bad")), lines[-20:], language="text")
     if experiment.figures:
         yield _figures(experiment)
+        if experiment.host == "mixed":
+            yield Prose((words("The host's own work, such as NumPy's, was measured on this machine, and scaled."),))
         missed = tuple(map(_missed, _missed_of(experiment)))
         if missed:
             yield Bullets(words("Where this virtual GPU is not as the author's GPU"), missed)

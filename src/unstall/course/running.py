@@ -54,6 +54,7 @@ def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Ex
         checks=tuple(checked(check, by_label, failure) for check in row.checks),
         learn=row.learn,
         change=row.change,
+        host=row.host if gpu else "",
     )
 
 

@@ -68,7 +68,7 @@ def inspect_kernel(
         from numba import cuda  # noqa: F401
     except ImportError as error:
         raise UsageError(
-            f"inspect_kernel runs kernels by Numba, which cannot be imported ({error}): pip install 'unstall[course]'"
+            f"inspect_kernel runs kernels by Numba, which cannot be imported ({error}): pip install numba"
         ) from None
     from unstall.kernels.simulated import run
 

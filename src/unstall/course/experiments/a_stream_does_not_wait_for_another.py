@@ -42,6 +42,7 @@ for wait, how in ((False, "without a wait"), (True, "with wait_stream")):
     print(f"{how}, races: {len(races)}")
     for race in races:
         for use in (race.earlier, race.later):
-            print(f"  {use.operator} on {use.stream}, line {use.where.line}")
+            stream = str(use.stream).replace(f"stream {side.cuda_stream:#x}", "the side stream")
+            print(f"  {use.operator} on {stream}, line {use.where.line}")
         print(f"lines from normal_ to the first line that unstall names: {race.earlier.where.line - writes}")
         print(f"lines from sum to the second line that unstall names: {race.later.where.line - reads}")

@@ -6,6 +6,7 @@ The ids count from 1, but the rows of a table count from 0: id 1000 is out of bo
 
 import re
 import traceback
+from linecache import getline
 
 import torch
 
@@ -32,9 +33,12 @@ else:
     raise SystemExit("nothing failed: each id is in the table")
 
 told = traceback.extract_tb(error.__traceback__)[-1]
-said = "\n".join([str(error), *getattr(error, "__notes__", [])])
+said = "\n".join([str(error).splitlines()[0], *getattr(error, "__notes__", [])])
 named = re.search(r"unstall: .*?:(\d+)", said)
 print(said)
+print(f"The traceback says line {told.lineno}   {told.line}")
+if named:
+    print(f"The wrong index is at line {named[1]}   {getline(__file__, int(named[1])).strip()}")
 fails = forward.__code__.co_firstlineno + 1
 print(f"lines from the failure to the traceback: {told.lineno - fails}")
 print(f"lines from the failure to the line that unstall names: {int(named[1]) - fails if named else 'unknown'}")

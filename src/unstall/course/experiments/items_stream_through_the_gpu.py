@@ -8,7 +8,7 @@ from unstall import compare_numbers, stream_map
 
 SLOTS, streams = 4, [torch.cuda.Stream() for _ in range(4)]
 items = [torch.ones(2048, 2048).pin_memory() for _ in range(4)] * 10
-small = [torch.full((8, 8), float(n)).pin_memory() for n in range(6)]  # to look at results
+small = [torch.full((8, 8), float(n)).pin_memory() for n in range(6)]  # results, always computed
 
 
 def model(x):

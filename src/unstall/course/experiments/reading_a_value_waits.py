@@ -1,6 +1,7 @@
 """Many innocent lines wait for the GPU: all lines that need a value on the host. They end in `# waits`."""
 
 import io
+from linecache import getline
 
 import torch
 
@@ -46,7 +47,10 @@ for lines in (lines_that_wait, lines_that_do_not):
     lines()  # the first time takes memory, which waits too
     with no_sync("count") as guard:
         lines()
-    print(f"{lines.__name__}: {len({wait.line for wait in guard.waits})}")
+    waits = {wait.line for wait in guard.waits}
+    print(f"{lines.__name__}: {len(waits)}")
+    for line in sorted(waits):
+        print(f"  line {line}   {getline(__file__, line).strip()}")
 
 # %% It can also forbid them: then the first wait is an error.
 try:

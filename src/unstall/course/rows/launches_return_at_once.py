@@ -32,10 +32,11 @@ ROW = Row(
         ),
     ),
     learn=(
-        "A call on a GPU puts work into a queue and returns. A clock without a wait measures the host, a clock with a "
-        "wait measures host and device together. Both are right: say which of the two you mean, or let bench say all. "
-        "To time a loop, run its work a few times with each shape, wait, run the loop, and wait again. Without the "
-        "first wait, the clock also sees the work that was launched before."
+        "A call on a GPU puts work into a queue and returns: on the virtual T4, 29 us are launching, and 506 us are "
+        "the work. A clock without a wait measures the host, a clock with a wait measures host and device together: "
+        "say which of the two you mean, or let bench say all. To time a loop, run its work a few times with each "
+        "shape, wait, run the loop, and wait again. Without the first wait, the clock also sees the work that was "
+        "launched before."
     ),
     change=(
         "`for _ in range(5): work()`, `torch.cuda.synchronize()`, `begin = time.perf_counter()`, "

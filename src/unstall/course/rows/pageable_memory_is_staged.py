@@ -48,8 +48,8 @@ ROW = Row(
         Check("Both copies are on the current stream.", "streams of two copies", equal=1),
     ),
     learn=(
-        "No: a copy moves its bytes once, on the current stream. Pinning makes the copy faster, and "
-        "non_blocking=True lets the host go on: you need both. The driver copies pageable memory through two "
+        "You need both: pinning makes the copy faster, and non_blocking=True lets the host go on. Neither moves "
+        "more: a copy moves its bytes once, on the current stream. The driver copies pageable memory through two "
         "pinned pieces of 1 MiB, and the host waits for a free one; only uploads of up to 64 KiB never wait. "
         '.to("cpu", non_blocking=True) pins its result by itself: wait before you read it, or you race with the '
         "copy, even if a virtual GPU shows the right value. A kernel may also read pinned memory itself (mapped), "

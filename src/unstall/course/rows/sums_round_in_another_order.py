@@ -23,9 +23,10 @@ ROW = Row(
         ),
     ),
     learn=(
-        "None of them is wrong. The GPU adds up in another order than the CPU; matrix_power multiplies other "
-        "matrices, as it squares, so its intermediate matrices differ and its result agrees (`more` in the chart). "
-        "Each order rounds differently. compare_numbers measures how far rounding can "
+        "None of them is wrong: each order of adding up rounds differently. The GPU's order is another than the CPU's; "
+        "matrix_power squares, so its intermediate matrices differ, but its result agrees (█ in the last chart above). "
+        "The author's matrix is another one, of 5,000 rows: compare how far the four numbers are apart, not the "
+        "numbers. compare_numbers measures how far rounding can "
         "move a result, so no tolerance has to be guessed. A virtual GPU adds up in a GPU's order with "
         "`--numerics device`, which this experiment uses; else it has the CPU's number."
     ),

@@ -73,7 +73,7 @@ ROW = Row(
         "shape, before you time it. Do not average first calls with the others. unstall run counts this time as "
         "start-up, apart from everything else."
     ),
-    change=("`for _ in range(5): step()` before the lines of 1."),
+    change=("`for _ in range(5): step()` and `torch.cuda.synchronize()` before the clock is read for the first time."),
     missed={
         "mul_sum, first 100 calls, mean": "torch loads each kernel when it is first used. The author's torch is not "
         "known; older ones loaded all kernels of a library at once.",

@@ -51,12 +51,11 @@ ROW = Row(
         ),
     ),
     learn=(
-        "No, if a second run is much shorter: the first launch of a kernel loads it, once, and C++ pays that too; "
-        "older CUDA loads within cudaLaunchKernel, the H100's mostly outside of CUDA's calls. No, if the device is "
-        "busy nearly all the time: it is slower than the host, so the queue is full and launches wait for room (6); "
-        'newer profilers call that wait "Command Buffer Full". Perhaps, if the device idles in every run: kernels '
-        "are tiny, and a CUDA graph helps more than C++ (19). The share of cudaLaunchKernel alone does not tell the "
-        "three apart; unstall explain names each."
+        "The share of cudaLaunchKernel cannot tell; these can, and unstall explain names each. The second run is much "
+        "shorter: no, the first launch of a kernel loads it, once, and C++ pays that too (older CUDA loads within "
+        "cudaLaunchKernel, the H100's mostly outside of CUDA's calls). The device is busy nearly all the time: no, the "
+        'queue is full and launches wait for room (6), in newer profilers as "Command Buffer Full". The device idles '
+        "in every run: perhaps, kernels are tiny, but a CUDA graph helps more (19)."
     ),
     change=(
         "`net(x); torch.cuda.synchronize()` before `with profile(...)`; then, if the device idles, `net = "

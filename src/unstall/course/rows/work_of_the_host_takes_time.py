@@ -27,7 +27,7 @@ ROW = Row(
     ),
     learn=(
         "On the CPU a call is done when it returns, and any clock sees it. A virtual GPU models its host; with --host "
-        "mixed, work that the model does not know, such as NumPy's, is measured on this machine."
+        "mixed, work that the model does not know, such as NumPy's, is measured on this machine, and scaled."
     ),
     host="mixed",
 )
