@@ -89,6 +89,7 @@ def test_a_script_that_takes_too_long_is_stopped_and_says_so_last(unstall: Cli, 
     outcome = unstall("course", copy, "--gpu", "t4", "--timeout", "0.5")
     assert outcome.code == 1
     assert outcome.out.count("- not checked: ") == 7
+    assert " ".join(outcome.out.split()).count("(the script was stopped after 0.5 s)") == 7
     assert "does not hold" not in outcome.out
     last = " ".join(outcome.out.rpartition("The exit code is 1:")[2].split())
     assert last == f"{NAME}: the script was stopped after 0.5 s: --timeout sets the limit"

@@ -178,7 +178,8 @@ def _missed(each: Against) -> Words:
 
 def _checked(check: Checked) -> Words:
     verdict, role = _VERDICTS[check.holds]
-    return words(Span(verdict, role), f": {check.sentence} ", Span(check.reason, "dim"))
+    reason = f"({check.reason})" if check.holds is None else check.reason
+    return words(Span(verdict, role), f": {check.sentence} ", Span(reason, "dim"))
 
 
 def _why_not(experiments: Sequence[Experiment]) -> Iterator[Prose]:
