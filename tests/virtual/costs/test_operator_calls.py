@@ -21,7 +21,10 @@ def test_what_else_a_call_costs_is_left_out() -> None:
 
 
 def test_the_time_of_a_call_that_waits_for_more_than_one_value_is_not_believed() -> None:
-    calls = {"isin.default": OperatorCall(300_000, 20, 10, read_ns=3_000), "sort.default": OperatorCall(300_000, 2, 3)}
+    calls = {
+        "isin.default": OperatorCall(300_000, 20, 10, waits=1, waited_ns=3_000),
+        "sort.default": OperatorCall(300_000, 2, 3),
+    }
     assert own_ns(calls, HOST, 0) == {"sort": 60_000}
 
 
@@ -36,7 +39,7 @@ def test_a_call_through_torch_ops_takes_longer_than_programs_know() -> None:
 
 def test_the_wait_for_a_value_that_a_call_reads_is_left_out() -> None:
     limits = Limits(launch_latency=3_000, copy_latency=1_500, wake_latency=4_000)
-    waits = {"nonzero.default": OperatorCall(40_000, 2, 0, read_ns=2_900)}
+    waits = {"nonzero.default": OperatorCall(40_000, 2, 0, waits=1, waited_ns=2_900)}
     plain = {"nonzero.default": OperatorCall(40_000, 2, 0)}
     host = replace(HOST, copy=2_500)
     assert own_ns(plain, host, 0, limits)["nonzero"] - own_ns(waits, host, 0, limits)["nonzero"] == 6_000 + 2_900

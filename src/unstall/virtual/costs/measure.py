@@ -9,6 +9,7 @@ allocator, allocations of a special size separate the calls.
 
 from __future__ import annotations
 
+import re
 import statistics
 import sys
 import time
@@ -21,9 +22,12 @@ import torch
 from torch._ops import OpOverload
 from torch.profiler import ProfilerActivity, profile
 
+from unstall.virtual.costs.model import HOST_WAIT
 from unstall.virtual.costs.signature import Signature, TensorSpec
 from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
 
+_WAITS = (HOST_WAIT, "cudaDeviceSynchronize", "cudaEventSynchronize")
+_TO_OR_FROM_HOST = re.compile("^Memcpy (DtoH|HtoD)")
 _FENCE = "spin_kernel"
 MARKER_BYTES = 512 * 1_237
 """The size of the allocations that separate the calls."""
@@ -208,15 +212,35 @@ def _attribute_kernels(profiler: profile, observations: list[CaseObservation], c
 
 
 def device_events(profiler: profile) -> list[tuple[str, int]]:
-    """Returns the name and the ns of each device event of a profile, in the order of their start."""
+    """Returns the name and the ns of each device event of a profile, in the order of their start. Between them are
+    `(HOST_WAIT, 0)` for each time that the host waited for the stream, without the waits for copies to or from the
+    host: those follow from the copies. All must be on one stream.
+    """
     results = profiler.profiler.kineto_results if profiler.profiler is not None else None
-    events = [
-        (event.start_ns(), event.duration_ns(), event.name())
-        for event in (results.events() if results is not None else ())
-        if str(event.device_type()).endswith("CUDA")
-    ]
-    events.sort(key=lambda event: event[0])
-    return [(name, duration) for _, duration, name in events]
+    events = list(results.events() if results is not None else ())
+    on_device = sorted((event for event in events if _of_device(event)), key=lambda event: event.start_ns())
+    place_of = {event.correlation_id(): place for place, event in enumerate(on_device)}
+    calls = sorted((event for event in events if not _of_device(event)), key=lambda event: event.start_ns())
+    waits_after: list[int] = []
+    last = -1
+    for call in calls:
+        if call.name() in _WAITS and last >= 0 and not _TO_OR_FROM_HOST.search(on_device[last].name()):
+            waits_after.append(last)
+        elif call.correlation_id() in place_of:
+            last = max(last, place_of[call.correlation_id()])
+    found: list[tuple[str, int]] = []
+    waits = iter(waits_after)
+    wait = next(waits, -1)
+    for place, event in enumerate(on_device):
+        found.append((event.name(), event.duration_ns()))
+        while wait == place:
+            found.append((HOST_WAIT, 0))
+            wait = next(waits, -1)
+    return found
+
+
+def _of_device(event: Any) -> bool:
+    return str(event.device_type()).endswith("CUDA")
 
 
 def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
@@ -251,11 +275,11 @@ def split(built: Arguments) -> tuple[Arguments, dict[str, object]]:
 
 
 def tensors_in(values: Iterable[object]) -> list[torch.Tensor]:
-    """Returns the tensors among values, with those in lists and tuples."""
+    """Returns the tensors among values, with those in lists and tuples. Of a sparse tensor, these are its parts."""
     found: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            found.append(value)
+            found.extend(_parts(value))
         elif isinstance(value, (list, tuple)):
             found.extend(tensors_in(value))
     return found
@@ -280,16 +304,36 @@ def signature_of(operator: OpOverload, args: Arguments, kwargs: Mapping[str, obj
         values.append(_argument(value))
     results = result if isinstance(result, (tuple, list)) else (result,)
     overload = operator._overloadname
-    return Signature(
-        schema.name, "" if overload == "default" else overload, tuple(values), tuple(map(_argument, results))
+    sparse = any(map(_is_sparse, (*args, *kwargs.values(), *results)))
+    name = schema.name.replace("aten::", "sparse::") if sparse else schema.name
+    parts = (part for each in results for part in (_parts(each) if _is_sparse(each) else (each,)))
+    return Signature(name, "" if overload == "default" else overload, tuple(values), tuple(map(_argument, parts)))
+
+
+def _is_sparse(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is not torch.strided
+
+
+def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Returns the dense tensors that a tensor is made of: itself if it is dense."""
+    if tensor.layout is torch.strided:
+        return (tensor,)
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    of_rows = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
+    indices = (
+        (tensor.crow_indices(), tensor.col_indices()) if of_rows else (tensor.ccol_indices(), tensor.row_indices())
     )
+    return *indices, tensor.values()
 
 
 def _argument(value: object) -> object:
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, torch.Tensor) and not _is_sparse(value):
         return TensorSpec(str(value.dtype).removeprefix("torch."), tuple(value.shape), tuple(value.stride()))
+    if isinstance(value, torch.Tensor):
+        return tuple(map(_argument, _parts(value)))
     if isinstance(value, (list, tuple)):
-        return tuple(map(_argument, value))
+        return tuple(_argument(part) for each in value for part in (_parts(each) if _is_sparse(each) else (each,)))
     if isinstance(value, float):
         return ("s", value != 0.0)
     if value is None or isinstance(value, (bool, int, str)):

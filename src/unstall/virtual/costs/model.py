@@ -14,10 +14,13 @@ from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.collectives import Operation, Transfer
 from unstall.virtual.costs.signature import Signature
 
+HOST_WAIT = "cudaStreamSynchronize"
+"""The name of a `Kernel` that is none: the host waits until those before it have ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A device op of an operator: a kernel, a copy or a memset.
+    """A device op of an operator: a kernel, a copy or a memset; or a wait of the host for those before it.
 
     Attributes:
         name: The name that the real kernel has, if it is known.
@@ -48,6 +51,11 @@ class Kernel:
     host_ns: int = 0
     module: int = -1
 
+    @property
+    def is_wait(self) -> bool:
+        """Whether the host waits here, as Thrust's algorithms do, and the device does nothing."""
+        return self.name == HOST_WAIT
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorCost:
@@ -76,11 +84,11 @@ class OperatorCost:
 
     @property
     def waits_for(self) -> Literal["value", "upload"] | None:
-        """Which copy of its own the operator waits for: "value" if it copies to the host, else "upload" if it copies
-        from the host, else None.
+        """What the operator waits for: "value" if it copies to the host, or waits for its kernels; else "upload" if it
+        copies from the host; else None.
         """
         names = [kernel.name for kernel in self.kernels if kernel.name.startswith("Memcpy")]
-        if any("DtoH" in name for name in names):
+        if any("DtoH" in name for name in names) or any(kernel.is_wait for kernel in self.kernels):
             return "value"
         return "upload" if any("HtoD" in name for name in names) else None
 

@@ -17,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from unstall.virtual.costs.facts import median_ns
 from unstall.virtual.costs.measure import device_events, fenced, resolve, split, tensors_in
-from unstall.virtual.costs.model import HostCosts, Limits
+from unstall.virtual.costs.model import HOST_WAIT, HostCosts, Limits
 from unstall.virtual.costs.suite import Case, TensorPool
 
 _POOL = 1 << 24  # elements of the largest tensor
@@ -37,8 +37,8 @@ class OperatorCall(NamedTuple):
         allocations: How many blocks of device memory the call allocates.
         is_bound: Whether the operator was called by a function of torch such as `torch.add`. If
             not, it was called through `torch.ops`.
-        read_ns: If the call reads a value from the device, the device time of the copy of the value
-            and of the kernel before it; else 0.
+        waits: How often the call waits for the device, such as for the copy of a value.
+        waited_ns: The device time of what it waits for.
         tensors: How many tensors it takes and returns.
     """
 
@@ -46,7 +46,8 @@ class OperatorCall(NamedTuple):
     launches: int
     allocations: int
     is_bound: bool = True
-    read_ns: int = 0
+    waits: int = 0
+    waited_ns: int = 0
     tensors: int = 0
 
 
@@ -82,8 +83,9 @@ def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str,
     if launches is None:
         return {}
     return {
-        name: found[name]._replace(launches=len(ops), read_ns=_read_ns(ops))
+        name: found[name]._replace(launches=sum(op != HOST_WAIT for op, _ in ops), waits=waits, waited_ns=waited)
         for name, ops in zip(calls, launches, strict=True)
+        for waits, waited in (_waits(ops),)
     }
 
 
@@ -93,9 +95,9 @@ def own_ns(
     """Returns the host time, in ns, of the work within each operator, by the name of the operator.
 
     This is the time of its call, without the costs of entering and leaving the operator, of its
-    launches and allocations, and of the wait for a value that it reads. If an operator has several
-    overloads, the one with the least work counts. An operator that reads a value is left out if its
-    time is not believed.
+    launches and allocations, and of its waits for the device. If an operator has several
+    overloads, the one with the least work counts. An operator that waits for the device is left out if
+    its time is not believed.
 
     Args:
         calls: The measured calls, by the name of the operator with its overload.
@@ -113,8 +115,8 @@ def own_ns(
         others += 0 if call.is_bound else unbound_ns
         others += call.launches * host.launch + call.allocations * (host.malloc + host.free)
         others += max(call.tensors - host.few_uses, 0) * host.use + max(call.allocations - 1, 0) * host.further_result
-        others += wait + call.read_ns if call.read_ns else 0
-        if not call.read_ns or call.ns - others <= _MOST_NS:  # otherwise it waited for more
+        others += call.waits * wait + call.waited_ns
+        if not call.waits or call.ns - others <= _MOST_NS:  # otherwise it waited for more
             own[name] = max(0, min(call.ns - others, own.get(name, call.ns), _MOST_NS))
     return own
 
@@ -147,9 +149,12 @@ def _allocations() -> int:
     return int(torch.cuda.memory_stats().get("allocation.all.allocated", 0))
 
 
-def _read_ns(ops: Sequence[tuple[str, int]]) -> int:
-    at = next((at for at, (name, _) in enumerate(ops) if "DtoH" in name), None)
-    return 0 if at is None else sum(ns for _, ns in ops[max(at - 1, 0) : at + 1])
+def _waits(ops: Sequence[tuple[str, int]]) -> tuple[int, int]:
+    """Returns how often the host waits, and about how long the device still works then: for the wait itself, if it is
+    a copy, and the op before it.
+    """
+    places = [place for place, (name, _) in enumerate(ops) if name == HOST_WAIT or "DtoH" in name]
+    return len(places), sum(ns for place in places for _, ns in ops[max(place - 1, 0) : place + 1])
 
 
 def _launches(calls: Sequence[Callable[[], object]]) -> list[list[tuple[str, int]]] | None:

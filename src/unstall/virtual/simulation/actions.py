@@ -302,6 +302,8 @@ class Actions:
 
     def _kernel(self, kernel: Kernel) -> list[RecipeStep]:
         host, limits = self.costs.host, self.costs.limits
+        if kernel.is_wait:
+            return [self._waiting()]
         if kernel.kind == DeviceKind.COPY:
             return self._copied(kernel)
         op = Op(
@@ -329,15 +331,16 @@ class Actions:
         direction = next(
             (direction for text, direction in _IN_NAMES.items() if text in kernel.name), CopyDirection.DEVICE_TO_DEVICE
         )
-        host, limits = self.costs.host, self.costs.limits
         pinned = "Pageable" not in kernel.name
         op = self._copy_op(kernel.name, kernel.duration_ns, direction, pinned, -1)
-        steps = [RecipeStep(Do.LAUNCH, RuntimeCall.COPY, call=host.copy, ops=(op,))]
+        steps = [RecipeStep(Do.LAUNCH, RuntimeCall.COPY, call=self.costs.host.copy, ops=(op,))]
         if direction in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST):
-            steps.append(
-                RecipeStep(Do.SYNC_STREAM, RuntimeCall.SYNC_STREAM, call=host.synchronize, latency=limits.wake_latency)
-            )
+            steps.append(self._waiting())
         return steps
+
+    def _waiting(self) -> RecipeStep:
+        call, latency = self.costs.host.synchronize, self.costs.limits.wake_latency
+        return RecipeStep(Do.SYNC_STREAM, RuntimeCall.SYNC_STREAM, call=call, latency=latency)
 
     def _copy(self, size_bytes: int, flags: int) -> list[RecipeStep]:
         """Returns the host instructions for a copy.

@@ -122,7 +122,7 @@ class FirstUses:
         new = {
             each.name: each.module
             for each in kernels
-            if each.kind is DeviceKind.KERNEL and each.name not in loaded.kernels
+            if each.kind is DeviceKind.KERNEL and not each.is_wait and each.name not in loaded.kernels
         }
         ns = self._loading(name, signature, new, loaded)
         loaded.kernels |= new.keys()
