@@ -117,15 +117,30 @@ class SparseCall {
  private:
   // Whether CUDA's kernels copy to the host how many elements there are.
   bool counts() const {
-    if (counting.count(about_.name.name)) return true;
-    if (!multiplying.count(about_.name.name)) return false;
-    return std::any_of(stack_->begin() + int64_t(first_), stack_->end(), [](const IValue& value) {
-      return value.isTensor() && value.toTensor().is_sparse() && !coo(value.toTensor())->coalesced();
-    });
+    return counting.count(about_.name.name) ||
+        std::any_of(stack_->begin() + int64_t(first_), stack_->end(), [this](const IValue& value) {
+             return coalesces_first(value);
+           });
   }
 
-  // Returns whether the simulation of the launch includes the operator's read of a value.
+  bool coalesces_first(const IValue& value) const {
+    return multiplying.count(about_.name.name) && value.isTensor() && value.toTensor().is_sparse() &&
+        !coo(value.toTensor())->coalesced();
+  }
+
+  // Returns whether the simulation of the launches includes the operator's read of a value.
   bool launch() {
+    bool read = false;
+    for (size_t i = first_; i < stack_->size(); i++)
+      if (coalesces_first((*stack_)[i])) {
+        Launch launch(OpName("sparse::_coalesce", ""), device_);
+        launch.input(as_parts((*stack_)[i]));
+        read = launch.log() || read;
+      }
+    return launch_itself() || read;
+  }
+
+  bool launch_itself() {
     const std::string name = "sparse" + about_.name.name.substr(about_.name.name.find("::"));
     Launch launch(OpName(name, about_.name.overload_name), device_);
     for (size_t i = 0; i < about_.written.size(); i++) {

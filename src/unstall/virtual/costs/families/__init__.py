@@ -12,6 +12,7 @@ from unstall.virtual.costs.families import (
     products,
     reductions,
     rows,
+    sparse,
 )
 from unstall.virtual.costs.families.family import Axis, CallShape, Family
 from unstall.virtual.costs.signature import Signature
@@ -20,7 +21,7 @@ __all__ = ["FAMILIES", "Axis", "CallShape", "Family", "describe"]
 
 FAMILIES = {
     module.FAMILY.name: module.FAMILY
-    for module in (attention, convolutions, elementwise, indexing, lists, others, products, reductions, rows)
+    for module in (attention, convolutions, elementwise, indexing, lists, others, products, reductions, rows, sparse)
 }
 _BY_OPERATOR = {
     f"aten::{name}": module.FAMILY
@@ -39,6 +40,8 @@ def describe(signature: Signature) -> tuple[Family, CallShape] | None:
     family = _BY_OPERATOR.get(signature.name)
     if family is None and signature.name.startswith(("aten::_foreach_", "aten::_fused_")):
         family = lists.FAMILY
+    if signature.name.startswith(sparse.PREFIX):
+        family = sparse.FAMILY
     if family is not None:
         shape = family.describe(signature)
         if shape is not None:

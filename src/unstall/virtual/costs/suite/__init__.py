@@ -21,6 +21,7 @@ from unstall.virtual.costs.suite import (
     optimizers,
     others,
     reductions,
+    sparse,
 )
 from unstall.virtual.costs.suite.case import Case, TensorPool
 
@@ -35,7 +36,7 @@ def cases(most: int = 8) -> list[Case]:
     parts; cases of the same rank are in a random order with a fixed seed.
     """
     groups = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)
-    more = (linear_algebra, images, others)
+    more = (linear_algebra, images, others, sparse)
     found: Iterator[Case] = chain.from_iterable(group.cases() for group in (*groups, *more))
     chosen = [case for case in found if case.rank <= most]
     random.Random(0).shuffle(chosen)
