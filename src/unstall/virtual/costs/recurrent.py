@@ -10,6 +10,7 @@ times of products, they are taken to hold for all GPUs.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from unstall.virtual.costs.piece import Piece
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
@@ -105,27 +106,29 @@ def recurrent(signature: Signature) -> tuple[Piece, ...]:
         positions,
         bool(batches),
     )
-    return _pieces(sizes, x.dtype, x.item_bytes, backward=signature.name.endswith("backward"))
+    return _pieces(sizes, x, signature.precision, backward=signature.name.endswith("backward"))
 
 
-def _pieces(of: Layers, dtype: str, item_bytes: int, *, backward: bool) -> tuple[Piece, ...]:
-    width = of.gates * of.hidden
+def _pieces(of: Layers, x: TensorSpec, precision: str, *, backward: bool) -> tuple[Piece, ...]:
+    dtype, item_bytes = x.dtype, x.item_bytes
+    width, gates, product_of = of.gates * of.hidden, _gates(dtype, of), partial(_product, dtype, precision)
     step_ns = _step_in_one_kernel_ns(of, dtype, item_bytes, backward=backward)
     found: list[Piece] = []
     for layer in range(of.layers):
         inputs = of.inputs if layer == 0 else of.results * of.directions
         for _ in range(of.directions):
-            found.append(_product(dtype, of.steps * of.batch, inputs, width))
+            found.append(product_of(of.steps * of.batch, inputs, width))
             if step_ns is not None:
-                found.append(Piece(_gates(dtype, of.batch, width), ns=round(of.steps * step_ns)))
+                found.append(Piece(gates, ns=round(of.steps * step_ns)))
             else:
-                product = _product(dtype, of.batch, of.results, width, host_ns=_LAUNCH_NS)
-                if backward:
+                product = product_of(of.batch, of.results, width, host_ns=_LAUNCH_NS)
+                if backward:  # its kernels round to TF32, too, and are not faster for it
+                    product = _product(dtype, "", of.batch, of.results, width, host_ns=_LAUNCH_NS)
                     product = replace(product, zeroes=of.batch * of.results * item_bytes)
-                found += [product, Piece(_gates(dtype, of.batch, width), host_ns=_LAUNCH_NS)] * of.steps
+                found += [product, Piece(gates, host_ns=_LAUNCH_NS)] * of.steps
             if backward:  # the gradients of the weights
-                found.append(_product(dtype, width, of.steps * of.batch, inputs))
-                found.append(_product(dtype, width, of.steps * of.batch, of.results))
+                found.append(product_of(width, of.steps * of.batch, inputs))
+                found.append(product_of(width, of.steps * of.batch, of.results))
     workspace = workspace_bytes(of, dtype, item_bytes, backward=backward)
     found[0] = replace(found[0], host_ns=_BACKWARD_CALL_NS if backward else _CALL_NS, holds=(workspace,))
     return tuple(found)
@@ -187,14 +190,19 @@ def workspace_bytes(of: Layers, dtype: str, item_bytes: int, *, backward: bool) 
     return layers * _OF_LAYER + elements * item_bytes
 
 
-def _product(dtype: str, rows: int, deep: int, columns: int, host_ns: int = 0) -> Piece:
+def _product(dtype: str, precision: str, rows: int, deep: int, columns: int, host_ns: int = 0) -> Piece:
     one, other, result = (_tensor(dtype, *sizes) for sizes in ((rows, deep), (deep, columns), (rows, columns)))
-    return Piece(Signature("aten::mm", "", (one, other), (result,)), host_ns=host_ns, takes_workspace=False)
+    product = Signature("aten::mm", "", (one, other), (result,), precision)
+    return Piece(product, host_ns=host_ns, takes_workspace=False)
 
 
-def _gates(dtype: str, batch: int, width: int) -> Signature:
-    each = _tensor(dtype, batch, width)
-    return Signature("aten::add", "Tensor", (each, each), (each,))
+def _gates(dtype: str, of: Layers) -> Signature:
+    """Returns a call that does what the gates of a step do: that of torch's own cell."""
+    each, state = _tensor(dtype, of.batch, of.gates * of.hidden), _tensor(dtype, of.batch, of.hidden)
+    if of.gates == 1:
+        return Signature("aten::add", "Tensor", (each, each), (each,))
+    cell = "_thnn_fused_lstm_cell" if of.gates == _GATES[2] else "_thnn_fused_gru_cell"
+    return Signature(f"aten::{cell}", "", (each, each, state), (state, state, each))
 
 
 def _tensor(dtype: str, *sizes: int) -> TensorSpec:

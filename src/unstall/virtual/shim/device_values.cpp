@@ -352,6 +352,7 @@ void register_device_values() {
 }
 
 std::optional<Float32Op> tf32_setting(const c10::OperatorName& name) {
+  if (name.name.rfind("aten::_cudnn_rnn", 0) == 0) return Float32Op::RNN;
   auto found = rows().find(name);
   return found == rows().end() ? std::nullopt : found->second.tf32;
 }
