@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unstall.virtual.costs.gpu_file import gpu_named, gpu_names
-from unstall.virtual.costs.kernel_names import name_on, needed_capability
+from unstall.virtual.costs.kernel_names import in_half, name_on, needed_capability
 from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.signature import Signature, TensorSpec, parse
 
@@ -60,3 +60,19 @@ def test_a_copy_that_converts_is_a_kernel_and_not_a_copy_of_bytes(source: str, r
 
     assert "elementwise_kernel" in kernel.name
     assert "bfloat16" not in kernel.name or "float16" not in (source, result)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "other"),
+    [
+        (
+            "sm90_fprop_bf16bf16_bf16f32_f32_nhwc",
+            "sm90_fprop_f16f16_f16f32_f32_nhwc",
+        ),
+        ("cudnn::bn_fw<__nv_bfloat16, float>", "cudnn::bn_fw<__half, float>"),
+        ("max_pool<c10::BFloat16>", "max_pool<c10::Half>"),
+    ],
+)
+def test_kernels_for_both_types_of_16_bits_have_like_names(kernel: str, other: str) -> None:
+    assert in_half(kernel, "float16") == in_half(other, "float16") == other
+    assert in_half(kernel, "bfloat16") == in_half(other, "bfloat16") == kernel

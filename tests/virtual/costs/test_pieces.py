@@ -267,3 +267,44 @@ def test_of_very_many_matrices_not_each_is_simulated() -> None:
 def _eigenvalues(*sizes: int) -> Signature:
     x, values = (TensorSpec("float32", each, contiguous_strides(each)) for each in (sizes, sizes[:-1]))
     return Signature("aten::_linalg_eigh", "", (x, "L", True), (values, x))
+
+
+@pytest.mark.parametrize("name", ["_foreach_div_", "_foreach_mul"])
+def test_pairs_of_unequal_tensors_are_divided_one_by_one(name: str) -> None:
+    """As Adam does with `capturable=True`: an H200 ran 40 kernels for 20 parameters, two for each."""
+    weights, scales = (_tensor(64, 12, 7), _tensor(64)), (_tensor(), _tensor())
+    unequal = Signature(f"aten::{name}", "List", (weights, scales), ())
+    equal = Signature(f"aten::{name}", "List", (weights, weights), ())
+
+    assert _names(unequal) == [name.replace("_foreach_", "")] * 2
+    assert len(costs_of("h200").cost(unequal).kernels) == 2
+    assert _names(equal) == [name]
+
+
+@pytest.mark.parametrize(("operator", "rows"), [("index", True), ("gather", True), ("index", False), ("gather", False)])
+def test_naming_whole_rows_is_a_gather_of_rows(operator: str, rows: bool) -> None:
+    """Of 90,000 rows of 512 bytes, which take an H200 52 us, though it could move the bytes in 12."""
+    count, width = 90_000, 128 if rows else 127  # 127: not a multiple of 16 bytes
+    table, index = _tensor(10_000, width), _tensor(count, dtype="int64")
+    spread = TensorSpec("int64", (count, width), (1, 0))
+    inputs = (table, (index,)) if operator == "index" else (table, 0, spread)
+
+    (kernel,) = costs_of("h200").cost(Signature(f"aten::{operator}", "", inputs, (_tensor(count, width),))).kernels
+
+    assert ("vectorized_gather" in kernel.name) == rows
+    if rows:
+        assert 40_000 < kernel.duration_ns < 80_000
+
+
+def test_a_gradient_that_is_not_asked_for_has_no_kernel() -> None:
+    """The weight of a fixed blur needs none: an H200 ran one kernel for that of the input."""
+    x, weight = _tensor(16, 3, 192, 192), _tensor(3, 1, 11, 11)
+    sides = ((1, 1), (5, 5), (1, 1), False, (0, 0), 3)
+
+    def kernels(mask: tuple[bool, bool, bool]) -> list[str]:
+        inputs = (x, x, weight, None, *sides, mask)
+        cost = costs_of("h200").cost(Signature("aten::convolution_backward", "", inputs, (x,)))
+        return [kernel.name for kernel in cost.kernels]
+
+    assert any("grad_weight" in name or "wgrad" in name for name in kernels((True, True, False)))
+    assert not any("grad_weight" in name or "wgrad" in name for name in kernels((True, False, False)))

@@ -29,12 +29,17 @@ _IN_BFLOAT16 = (
 """Words in the names of kernels for bfloat16, and the words that the same kernels for float16 have
 in their place.
 """
+_HALF = re.compile(r"f16(?!\d)")
 
 
-def in_float16(kernel: str) -> str:
-    """Returns the name that the kernel for bfloat16 named `kernel` has for float16."""
+def in_half(kernel: str, dtype: str) -> str:
+    """Returns the name that a kernel for either data type of 16 bits has for `dtype`: "float16" or "bfloat16"."""
     for word, other in _IN_BFLOAT16:
         kernel = kernel.replace(word, other)
+    if dtype == "bfloat16":
+        for word, other in _IN_BFLOAT16[:3]:
+            kernel = kernel.replace(other, word)
+        kernel = _HALF.sub("bf16", kernel)
     return kernel
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unstall.virtual.costs.families import CallShape, Family, convolutions
 from unstall.virtual.costs.families.conv_kernels import halves
-from unstall.virtual.costs.families.family import Measured
+from unstall.virtual.costs.families.family import HALVES, Measured
 from unstall.virtual.costs.gpu_file import Gpu
 from unstall.virtual.costs.roofline import Roofline
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, of_rows
@@ -42,15 +42,24 @@ class MeasuredTables:
         return self._tables[key]
 
     def _calls(self, family: Family, variant: str) -> list[MeasuredCall]:
-        """Returns the measured calls of a variant of a family. For a gradient of a convolution, the
-        parts of backwards that compute several are among them.
+        """Returns the measured calls of a variant of a family. Among those of a convolution are those of the other
+        data type of 16 bits: cuDNN has as fast kernels for both. Among those of a gradient are the parts of backwards
+        that compute several.
         """
-        table = self._file.tables.get(family.name, {}).get(variant)
-        calls = of_rows(table, len(family.axes), self._file.sequences) if table else []
-        for whole in convolutions.of_all_gradients(variant) if family.name == "convolution" else ():
+        calls = self._of_type(family, variant)
+        if family.name != "convolution":
+            return calls
+        dtype, _, rest = variant.partition(" ")
+        if dtype in HALVES:
+            calls = [*calls, *self._of_type(family, f"{HALVES[dtype]} {rest}")]
+        for whole in convolutions.of_all_gradients(variant):
             for call in self._calls(family, whole):
                 measured = Measured(call.dims, tuple(self._file.kernels[name] for name in call.names), call.temporaries)
                 for way, part, sizes in halves(whole, measured) or ():
                     if variant.split()[1] == f"backward-{way}":
                         calls.append(MeasuredCall(call.dims, call.names[part], call.ns[part], sizes))
         return list({call.dims: call for call in reversed(calls)}.values())
+
+    def _of_type(self, family: Family, variant: str) -> list[MeasuredCall]:
+        table = self._file.tables.get(family.name, {}).get(variant)
+        return of_rows(table, len(family.axes), self._file.sequences) if table else []

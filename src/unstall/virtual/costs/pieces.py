@@ -27,6 +27,9 @@ _AT_ONCE = 32
 """Up to which order cuSOLVER decomposes all matrices of a batch at once."""
 _MOST_IN_TURN = 1_000
 """Of how many matrices each is simulated. More would take the simulation too long."""
+_OF_PAIRS = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
+_NESTED_NS = 2_300
+"""How long the host works on an operator that another one calls, besides the launch (an H200's host, `HostCosts`)."""
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation")
 
 
@@ -78,13 +81,11 @@ def _products(signature: Signature) -> tuple[Piece, ...]:
 
 
 def _of_a_vector(signature: Signature) -> tuple[Piece, ...]:
-    """Returns the product of a matrix and a vector as that of two matrices, of which the second has one column."""
+    """Returns the product of a matrix and a vector without what is added to it."""
     matrix, vector = signature.tensor(1), signature.tensor(2)
-    if matrix is None or vector is None or not signature.results:
+    if matrix is None or vector is None:
         return (Piece(signature),)
-    column = TensorSpec(vector.dtype, (*vector.sizes, 1), (*vector.strides, 1))
-    out = TensorSpec(signature.results[0].dtype, (matrix.sizes[0], 1), (1, 1))
-    return (Piece(Signature("aten::mm", "", (matrix, column), (out,), signature.precision)),)
+    return (Piece(Signature("aten::mv", "", (matrix, vector), signature.outputs)),)
 
 
 def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
@@ -261,6 +262,22 @@ def _placed(signature: Signature) -> tuple[Piece, ...]:
     return (*more, Piece(first))
 
 
+def _one_by_one(signature: Signature) -> tuple[Piece, ...]:
+    """Returns the pieces of a call on two lists of tensors: an element-wise call for each pair if the tensors of a pair
+    differ in size, since torch's kernels of lists take only pairs of the same size (ForeachUtils.h).
+    """
+    one, other = signature.inputs[:2]
+    if not isinstance(one, tuple) or not isinstance(other, tuple):
+        return (Piece(signature),)
+    pairs = [
+        (a, b) for a, b in zip(one, other, strict=False) if isinstance(a, TensorSpec) and isinstance(b, TensorSpec)
+    ]
+    if all(a.sizes == b.sizes for a, b in pairs):
+        return (Piece(signature),)
+    name = signature.name.replace("_foreach_", "")
+    return tuple(Piece(Signature(name, "Tensor", pair, pair[:1]), host_ns=_NESTED_NS) for pair in pairs)
+
+
 def _checked(index: TensorSpec) -> list[Signature]:
     """Returns the calls that assert on the device that all values of `index` are within their dimension."""
     one, whether = TensorSpec("int64", (), ()), TensorSpec("bool", (), ())
@@ -312,5 +329,6 @@ _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     "aten::roll": _rolled,
     "aten::im2col": _of_each_image,
     "aten::_index_put_impl_": _placed,
+    **{f"aten::_foreach_{name}{end}": _one_by_one for name in _OF_PAIRS for end in ("", "_")},
     "aten::index_put_": _placed,
 }

@@ -16,9 +16,9 @@ from unstall.virtual.costs.families.conv_kernels import turns
 from unstall.virtual.costs.families.family import Found, Target
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.gpu_file import Gpu
-from unstall.virtual.costs.kernel_names import in_float16, name_on
+from unstall.virtual.costs.kernel_names import in_half, name_on
 from unstall.virtual.costs.measured_tables import MeasuredTables
-from unstall.virtual.costs.model import Kernel
+from unstall.virtual.costs.model import HOST_WAIT, Kernel
 from unstall.virtual.costs.occupancy import MOST, threads_on, with_blocks
 from unstall.virtual.costs.roofline import HELD, Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
@@ -96,8 +96,9 @@ class Predictor:
             kernels = (
                 replace(kernels[0], name=f"{name}_kernel", duration_ns=max(1, round(answer.total_ns)), module=-1),
             )
-        if "bfloat16" in table.variant and "bfloat16" not in shape.variants[0]:
-            kernels = tuple(replace(each, name=in_float16(each.name)) for each in kernels)
+        half, measured_half = _half_in(shape.variants[0]), _half_in(table.variant)
+        if half and (family.name == "convolution" or measured_half not in (half, "")):
+            kernels = tuple(replace(each, name=in_half(each.name, half)) for each in kernels)
         passes = [(size,) for size in found.temporaries] if family.frees_each else [found.temporaries]
         allocations = tuple(sizes for sizes in passes if sizes)
         if dtype == "tf32" and not table.variant.startswith("tf32"):
@@ -124,7 +125,10 @@ class Predictor:
         answer = self._read_once(signature, family, shape, answer)
         if family.least_ns is None:
             return answer
-        return replace(answer, total_ns=max(answer.total_ns, family.least_ns(shape, self.roofline.multiprocessors)))
+        least = family.least_ns(shape, self.roofline.multiprocessors)
+        if least > self.roofline.ns(family.work(shape.variants[0], shape.dims), dtype):
+            return replace(answer, total_ns=least)  # thread blocks take it, not the bytes
+        return replace(answer, total_ns=max(answer.total_ns, least))
 
     def _found(
         self, signature: Signature, family: Family, shape: CallShape, table: CostTable, answer: Estimate, dtype: str
@@ -247,6 +251,8 @@ class Predictor:
                 copy, whose share follows from its time: the part in which it does more than an
                 empty kernel.
         """
+        if name == HOST_WAIT:
+            return Kernel(name, 0, share=_LEAST)
         kind = DeviceKind.KERNEL
         if name.startswith("Mem"):
             kind = DeviceKind.MEMSET if name.startswith("Memset") else DeviceKind.COPY
@@ -276,6 +282,11 @@ def lasting(kernels: tuple[Kernel, ...], least_ns: int) -> tuple[Kernel, ...]:
     """
     scale = max(1.0, least_ns / total_ns(kernels))
     return tuple(replace(kernel, duration_ns=round(kernel.duration_ns * scale)) for kernel in kernels)
+
+
+def _half_in(variant: str) -> str:
+    """Returns the data type of 16 bits that a variant names; "" if it names none."""
+    return "bfloat16" if "bfloat16" in variant else "float16" if "float16" in variant else ""
 
 
 def _called(variant: str) -> str:

@@ -19,6 +19,8 @@ from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_st
 
 _TURNS = re.compile("nchwToNhwc|nhwcToNchw")
 _TURNED = 32
+_COMPUTES = {"x": re.compile("depthwise2d_backward_kernel|dgrad"), "w": re.compile("grad_weight|wgrad")}
+"""Matches the kernels that compute the gradient of the input, and of the weight, where each has kernels of its own."""
 _OF_ONE = ("backward-x", "backward-w")
 NAMES = ("convolution", "convolution_overrideable", "_convolution", "cudnn_convolution", "convolution_backward")
 OPERATORS = frozenset(f"aten::{name}" for name in NAMES)
@@ -99,9 +101,8 @@ def describe(signature: Signature) -> CallShape | None:
     looked += [(dtype, at, shape, "c" * len(layouts)) for at in kinds] + [
         (dtype, at, other, "c" * len(layouts)) for at in kinds
     ]
-    alike = {"float16": "bfloat16", "ieee": "float32"}  # of which more was measured
-    if dtype in alike:
-        looked += [(alike[dtype], at, form, layout) for _, at, form, layout in looked]
+    if dtype == "ieee":  # more was measured in TF32
+        looked += [("float32", at, form, layout) for _, at, form, layout in looked]
     looked += [("float32", at, form, "c" * len(layouts)) for form in (shape, other, "dense") for at in kinds]
     variants = [" ".join(parts) for parts in looked]
     return CallShape(tuple(dict.fromkeys(variants)), dims)
@@ -210,6 +211,11 @@ def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) 
     variant = shape.variants[0]
     if _lacks_bias_of(variant, found.variant):
         found = found._replace(kernels=_without_gradient_of_bias(found.kernels))
+    asked, measured = (name.split()[1].partition("-")[2] for name in (variant, found.variant))
+    unwanted = [_COMPUTES[letter] for letter in "xw" if letter in measured and letter not in asked]
+    if "backward" in variant and unwanted:
+        kept = tuple(each for each in found.kernels if not any(kernels.search(each.name) for kernels in unwanted))
+        found = found._replace(kernels=kept or found.kernels)
     if _turns(found.variant) and not _turns(variant):
         found = _without_turning(found, shape.dims)
     ratio = item_bytes(variant) / item_bytes(found.variant)

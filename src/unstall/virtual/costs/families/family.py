@@ -12,6 +12,9 @@ from typing import NamedTuple
 from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import ITEM_BYTES, Signature
 
+HALVES = {"float16": "bfloat16", "bfloat16": "float16"}
+"""By data type of 16 bits, the other. Kernels for them take as long."""
+
 
 class Work(NamedTuple):
     """The work of a call.
@@ -154,6 +157,11 @@ class Family:
     least_ns: Callable[[CallShape, int], float] | None = None
     frees_each: bool = False
     axis_of_blocks: int | None = None
+
+
+def alike(dtype: str) -> tuple[str, ...]:
+    """Returns the data types whose measured calls can stand for those of `dtype`, the most similar first."""
+    return tuple(dict.fromkeys((dtype, HALVES.get(dtype, dtype), "float32")))
 
 
 def item_bytes(variant: str) -> int:

@@ -11,9 +11,9 @@ import math
 from dataclasses import replace
 from math import prod
 
-from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work, item_bytes
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work, alike, item_bytes
 from unstall.virtual.costs.model import Kernel
-from unstall.virtual.costs.signature import Signature
+from unstall.virtual.costs.signature import Signature, TensorSpec
 
 _ONE_TILE = 2_304
 """How many pairs (a key as int64, and a value) fit into a tile of cub's radix sort: 256 threads
@@ -32,7 +32,7 @@ _BLOCK_NS = 80.0
 a thread block of its own. An H100 takes 11.5 us for 16,384 rows of 32 bytes, and 97.8 us for 160,000 of 256.
 """
 _VECTOR_BYTES = 16
-"""Rows of a multiple of this size have such blocks."""
+"""Rows of a multiple of this size have such blocks. Other rows, called odd, are gathered element by element."""
 _ACCUMULATES = "_index_put_impl_"
 _MAXIMUM = 2
 """The mode of an embedding bag whose gradient needs no sorting."""
@@ -127,7 +127,7 @@ def describe(signature: Signature) -> CallShape | None:
     if not tensors or (in_bags and signature.value(8, 0) == _MAXIMUM):
         return None
     x, out = tensors[0], results[0] if results else tensors[0]
-    kind = _SAME.get(name, name)
+    kind = "index_select" if _gathers_rows(signature) else _SAME.get(name, name)
     count, run, table = 1, 1, x.numel
     pattern = ""
     if kind == "cat":
@@ -139,7 +139,12 @@ def describe(signature: Signature) -> CallShape | None:
         index = next((tensor for tensor in tensors if tensor.dtype in ("int64", "int32")), tensors[-1])
         rows = out if kind == "index_select" else x
         count, run = index.numel, prod(rows.sizes[-1:])  # torch.index_select takes tensors without dimensions, too
+        if kind == "index_select" and name in ("index", "gather"):
+            run = prod(x.sizes[1:])
+            count = out.numel // max(run, 1)
         table = prod(x.sizes[:1]) if kind == "index_select" else signature.value(6 if in_bags else 2, 1)
+        if kind == "index_select" and run * x.item_bytes % _VECTOR_BYTES:
+            pattern = " odd"
         if kind == "embedding_dense_backward" and (in_bags or count > _WITHOUT_SORTING):
             pattern = " sorted"
     elif kind in ("index", "index_put_"):
@@ -165,15 +170,38 @@ def describe(signature: Signature) -> CallShape | None:
         count = max(x.numel, out.numel) // max(1, min(x.numel, out.numel))
         if kind in _IMAGE_BY_IMAGE:
             count, run = prod(out.sizes[:2]), prod((x if "backward" in kind else out).sizes[2:])
+    if ("pool" in kind or "upsample" in kind) and x.channels_last:
+        pattern = " nhwc"
     dims = (max(count, 1), max(run, 1), max(table, 1), max(out.numel, 1))
     variants = (
-        f"{x.dtype} {kind}{pattern}",
-        f"float32 {kind}{pattern}",
-        *(f"{dtype} {kind}{other}" for dtype in (x.dtype, "float32") for other in (" adding", "", " sorted")),
+        *(f"{dtype} {kind}{pattern}" for dtype in alike(x.dtype)),
+        *(f"{dtype} {kind}{other}" for dtype in alike(x.dtype) for other in (" adding", "", " sorted")),
         f"float32 {kind} contiguous",
-        *(f"{dtype} {kind.rstrip('_')}" for dtype in (x.dtype, "float32")),
+        *(f"{dtype} {kind.rstrip('_')}" for dtype in alike(x.dtype)),
     )
     return CallShape(tuple(dict.fromkeys(variants)), dims)
+
+
+def _gathers_rows(signature: Signature) -> bool:
+    """Returns whether an `index` or a `gather` names whole rows of a table, in the first dimension. If a row is a
+    multiple of 16 bytes, torch runs the kernel of `index_select` (IndexKernel.cu, ScatterGatherKernel.cu).
+    """
+    table = signature.tensor(0)
+    if table is None or len(table.sizes) < 2 or not table.contiguous:
+        return False
+    width = prod(table.sizes[1:])
+    if width * table.item_bytes % _VECTOR_BYTES:
+        return False
+    match signature.name:
+        case "aten::index":
+            indices = signature.value(1, ())
+            return len(indices) == 1 and isinstance(indices[0], TensorSpec) and indices[0].dtype in ("int64", "int32")
+        case "aten::gather":
+            index = signature.tensor(2)
+            if index is None or signature.value(1) != 0 or index.sizes[1:] != table.sizes[1:]:
+                return False
+            return not any(index.strides[1:])
+    return False
 
 
 def of_blocks_ns(shape: CallShape, multiprocessors: int) -> float:

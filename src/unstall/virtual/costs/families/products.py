@@ -41,18 +41,19 @@ def describe(signature: Signature) -> CallShape | None:
     batch = left.sizes[0] if len(left.sizes) == 3 else 1
     rows, deep, columns = left.sizes[-2], left.sizes[-1], right.sizes[-1]
     kind = "batched" if name in ("bmm", "baddbmm") else "bias" if with_bias else "plain"
+    kind = "vector" if name == "mv" else "vectors" if name == "dot" else kind
     layouts = layout(left) + layout(right)
     unaligned = 0
     for tensor in (left, right, TensorSpec(left.dtype, (rows, columns), (columns, 1))):
         if max(tensor.strides[-2:]) * tensor.item_bytes % _ALIGNED_BYTES:
             unaligned += 1
     dims = (batch, rows, columns, deep, 1 << unaligned)
-    usual = {"plain": "bias", "bias": "plain", "batched": "plain"}
+    usual = {"plain": "bias"}
     rounded = left.dtype == "float32" and signature.precision == "tf32"
     variants = (
         *((f"tf32 {kind} {layouts}", f"bfloat16 {kind} {layouts}") if rounded else ()),  # both on tensor cores
         f"{left.dtype} {kind} {layouts}",
-        f"{left.dtype} {usual[kind]} {layouts}",
+        f"{left.dtype} {usual.get(kind, 'plain')} {layouts}",
         f"{left.dtype} {kind} nn",
         f"bfloat16 {kind} {layouts}" if left.item_bytes == 2 else f"float32 {kind} {layouts}",
         f"float32 {kind} nn",

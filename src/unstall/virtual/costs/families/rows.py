@@ -8,7 +8,7 @@ import math
 import re
 from math import prod
 
-from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, alike, item_bytes
 from unstall.virtual.costs.signature import Signature
 
 _PASSES = {
@@ -102,9 +102,9 @@ def describe(signature: Signature) -> CallShape | None:
         rows, width, inner = prod(x.sizes[:dim]), x.sizes[dim], prod(x.sizes[dim + 1 :])
         kind += " across" if inner > 1 else ""
     plain = kind.removesuffix(" nhwc").removesuffix(" across").removesuffix(turned).rstrip()
-    variants = [f"{dtype} {each}" for dtype in (x.dtype, "float32") for each in (kind, plain)]
+    variants = [f"{dtype} {each}" for dtype in alike(x.dtype) for each in (kind, plain)]
     if kind.startswith("native_batch_norm"):
-        variants += [f"{dtype} {plain.replace('native', 'cudnn')}" for dtype in (x.dtype, "float32")]
+        variants += [f"{dtype} {plain.replace('native', 'cudnn')}" for dtype in alike(x.dtype)]
     return CallShape(tuple(dict.fromkeys(variants)), (max(rows, 1), max(width, 1), max(inner, 1)))
 
 

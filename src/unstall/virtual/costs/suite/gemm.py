@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Arguments, Case, TensorPool
+from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Arguments, Case, TensorPool, spread
 
 _WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 4096)
 _RATIOS = ((1, 1), (3, 1), (4, 1), (1, 4), (2, 1), (1, 2), (1, 3))
@@ -137,6 +137,7 @@ def cases() -> Iterator[Case]:
             for words in (32000, 50257):
                 yield from _linear(rows, words, 768, rank, dtype)
     yield from _batched()
+    yield from _of_vectors()
 
 
 def _linear(rows: int, wide: int, deep: int, rank: int, dtype: torch.dtype = torch.float32) -> Iterator[Case]:
@@ -194,3 +195,21 @@ def _bmm(batch: int, length: int, width: int, dtype: torch.dtype, layout: str, p
         "values": (weights, key),
         "gradient": (weights.transpose(1, 2), key),
     }[layout]
+
+
+def _of_vectors() -> Iterator[Case]:
+    for dtype, rank in ((torch.float32, 1), (torch.bfloat16, 2)):
+        for rows, deep in spread(40, (1, 60_000), (8, 60_000)):
+            for turned in (False, True):
+                yield Case("mv.default", partial(_mv, rows, deep, dtype, turned), rank=rank, hot=(1,))
+        for (length,) in spread(16, (16, 9_000_000)):
+            yield Case("dot.default", partial(_dot, length, dtype), rank=rank)
+
+
+def _mv(rows: int, deep: int, dtype: torch.dtype, turned: bool, pool: TensorPool) -> Arguments:
+    matrix = pool(deep, rows, dtype=dtype).t() if turned else pool(rows, deep, dtype=dtype)
+    return matrix, pool(deep, dtype=dtype)
+
+
+def _dot(length: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:
+    return pool(length, dtype=dtype), pool(length, dtype=dtype)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
-from unstall.virtual.costs.suite.case import Calls, Case, Make, cases_of, spread
+from unstall.virtual.costs.suite.case import Calls, Case, Make, TensorPool, cases_of, spread
 
 _IMAGES = (
     (2, 3, 40, 48), (8, 16, 28, 28), (16, 64, 14, 14), (8, 48, 56, 56), (24, 24, 100, 100), (2, 3, 500, 640),
@@ -68,7 +68,7 @@ def _images() -> Calls:
             for name in ("upsample_nearest2d", "_upsample_nearest_exact2d"):
                 yield f"{name}.default", lambda pool, x=x, o=out: (x(pool), o)
                 yield f"{name}_backward.default", lambda pool, g=gradient, o=out, s=shape: (g(pool), o, s)
-        grid: Make = lambda pool, s=shape: pool(s[0], s[2], s[3], 2) * 0.5
+        grid: Make = lambda pool, s=shape: _warped(pool, s[0], s[2], s[3])
         for mode in (0, 1):
             yield "grid_sampler_2d.default", lambda pool, x=x, g=grid, m=mode: (x(pool), g(pool), m, 0, False)
             yield (
@@ -114,6 +114,13 @@ def _images() -> Calls:
         yield "_softmax.default", lambda pool, x=x: (x(pool), 1, False)
         yield "_log_softmax.default", lambda pool, x=x: (x(pool), 1, False)
         yield "cumsum.default", lambda pool, x=x: (x(pool), 1)
+
+
+def _warped(pool: TensorPool, batch: int, high: int, wide: int) -> torch.Tensor:
+    """Returns where each pixel of warped images lies: near its neighbours, as in programs, and a bit off its place."""
+    down, along = (torch.linspace(-1, 1, size, device=pool.device) for size in (high, wide))
+    place = torch.stack(torch.meshgrid(along, down, indexing="xy"), -1)
+    return place.expand(batch, high, wide, 2) * 0.9 + pool(batch, 1, 1, 2) * 0.05
 
 
 def _upwards() -> Calls:

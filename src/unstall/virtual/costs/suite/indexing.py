@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
 
-from unstall.virtual.costs.suite.case import Arguments, Build, Case, TensorPool
+from unstall.virtual.costs.suite.case import Arguments, Build, Case, Make, TensorPool, spread
 
 aten = torch.ops.aten
+_LARGEST = 1 << 26  # elements
 _COUNTS = (1, 8, 16, 64, 128, 512, 1024, 2048, 4096, 8192, 16384)
 _TABLES = (
     (2, 768),
@@ -45,9 +46,12 @@ def cases() -> Iterator[Case]:
                     )
                     yield Case("index_put_.default", partial(_index_put, count, rows, width, dtype, True), rank + 1)
                     yield Case("index_put_.default", partial(_index_put, count, rows, width, dtype, False), rank + 2)
+        yield from _many(dtype, rank)
         yield from _joining(dtype, rank)
         yield from _losses(dtype, rank)
-        yield from _pooling(dtype, rank)
+        yield from _pooling(dtype, rank, last=False)
+        yield from _pooling(dtype, 2, last=True)
+    yield from _pooling(torch.float16, 2, last=True)
     for rows in (1, 8, 32):
         for width in (16, 64, 128, 512, 1024):
             yield Case(
@@ -61,6 +65,32 @@ def cases() -> Iterator[Case]:
                 "index.Tensor",
                 lambda pool, s=(rows, width): (pool(*s, 8), [pool.integers(s[0], s[0]), pool.integers(s[1], s[0])]),
                 1,
+            )
+
+
+def _many(dtype: torch.dtype, rank: int) -> Iterator[Case]:
+    """Yields the cases of many rows, as in graphs: of nodes by the ends of their edges."""
+    for count, rows, width in spread(48, (3_000, 3_000_000), (1_000, 3_000_000), (1, 512), most=1 << 50):
+        if max(count, rows) * width > _LARGEST:
+            continue
+        for width_of in {width, 1}:
+            given = partial(_table, count, rows, width_of, dtype)
+            yield Case("index_select.default", given, rank + 1, hot=())
+            yield Case("index.Tensor", partial(_index, count, rows, width_of, dtype), rank + 1)
+            for adding in (False, True):
+                yield Case("index_put_.default", partial(_index_put, count, rows, width_of, dtype, adding), rank + 1)
+            table: Make = lambda pool, n=rows, w=width_of: pool(n, w, dtype=dtype)
+            values: Make = lambda pool, n=count, w=width_of: pool(n, w, dtype=dtype)
+            at: Make = lambda pool, n=rows, c=count: pool.integers(n, c)
+            wide: Make = lambda pool, at=at, w=width_of: at(pool)[:, None].expand(-1, w)
+            added: Build = lambda pool, t=table, i=at, v=values: (t(pool), 0, i(pool), v(pool))
+            yield Case("index_add_.default", added, rank + 1)
+            yield Case("gather.default", lambda pool, t=table, i=wide: (t(pool), 0, i(pool)), rank + 1)
+            yield Case(
+                "scatter_add_.default", lambda pool, t=table, i=wide, v=values: (t(pool), 0, i(pool), v(pool)), rank + 1
+            )
+            yield Case(
+                "embedding_dense_backward.default", partial(_embedding_backward, count, rows, width_of, dtype), rank + 1
             )
 
 
@@ -183,29 +213,37 @@ def _losses(dtype: torch.dtype, rank: int) -> Iterator[Case]:
         yield Case("mse_loss_backward.default", grads, rank + 1)
 
 
-def _pooling(dtype: torch.dtype, rank: int) -> Iterator[Case]:
+def _pooling(dtype: torch.dtype, rank: int, last: bool) -> Iterator[Case]:
+    """Yields the cases of pools and of resizing. If `last`, the channels are the last in memory."""
+    image = partial(_image, dtype, last)
     for batch in (1, 8, 32):
         for channels, side in ((32, 112), (64, 112), (64, 56), (128, 56), (256, 28), (512, 14)):
-            x: Build = lambda pool, s=(batch, channels, side, side): (pool(*s, dtype=dtype), [3, 3], [2, 2], [1, 1])
+            x: Build = lambda pool, s=(batch, channels, side, side): (image(s, pool), [3, 3], [2, 2], [1, 1])
             yield Case("max_pool2d_with_indices.default", x, rank)
-            back: Build = lambda pool, s=(batch, channels, side, side): _max_backward(s, dtype, pool)
+            back: Build = lambda pool, s=(batch, channels, side, side): _max_backward(s, image, pool)
             yield Case("max_pool2d_with_indices_backward.default", back, rank)
             yield Case("avg_pool2d.default", x, rank + 1)
             resize: Build = lambda pool, s=(batch, channels, side, side): (
-                pool(*s, dtype=dtype),
+                image(s, pool),
                 [2 * s[2], 2 * s[3]],
                 False,
             )
             yield Case("upsample_bilinear2d.default", resize, rank + 1)
-            near: Build = lambda pool, s=(batch, channels, side, side): (pool(*s, dtype=dtype), [2 * s[2], 2 * s[3]])
+            near: Build = lambda pool, s=(batch, channels, side, side): (image(s, pool), [2 * s[2], 2 * s[3]])
             yield Case("upsample_nearest2d.default", near, rank + 2)
         for channels in (320, 512, 960, 1280, 2048):
-            single: Build = lambda pool, s=(batch, channels, 7, 7): (pool(*s, dtype=dtype), [1, 1])
+            single: Build = lambda pool, s=(batch, channels, 7, 7): (image(s, pool), [1, 1])
             yield Case("_adaptive_avg_pool2d.default", single, rank + 1)
 
 
-def _max_backward(shape: tuple[int, ...], dtype: torch.dtype, pool: TensorPool) -> Arguments:
-    x = pool(*shape, dtype=dtype)
+def _image(dtype: torch.dtype, last: bool, shape: tuple[int, ...], pool: TensorPool) -> torch.Tensor:
+    batch, channels, high, wide = shape
+    return pool(batch, high, wide, channels, dtype=dtype).movedim(-1, 1) if last else pool(*shape, dtype=dtype)
+
+
+def _max_backward(
+    shape: tuple[int, ...], image: Callable[[tuple[int, ...], TensorPool], torch.Tensor], pool: TensorPool
+) -> Arguments:
+    x = image(shape, pool)
     out, indices = aten.max_pool2d_with_indices.default(x, [3, 3], [2, 2], [1, 1])
-    gradient = pool(*out.shape, dtype=dtype)
-    return gradient, x, [3, 3], [2, 2], [1, 1], [1, 1], False, indices
+    return image(tuple(out.shape), pool), x, [3, 3], [2, 2], [1, 1], [1, 1], False, indices

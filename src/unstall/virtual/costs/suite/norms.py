@@ -127,13 +127,14 @@ def cases() -> Iterator[Case]:
             ):
                 for side in (1, 7, 14, 28, 56, 112):
                     if dtype == torch.float32 and channels * side <= 16384 and (side > 1 or channels > 256):
-                        shape = (batch, channels, side, side, dtype)
-                        level = rank + (batch == 1) * 0
-                        yield Case("cudnn_batch_norm.default", partial(_batch, *shape, False), level)
+                        shape = (batch, channels, side, side)
+                        build = partial(_native_batch, shape, dtype, False)
+                        yield Case("cudnn_batch_norm.default", partial(build, False), rank)
                         if batch > 1:
-                            yield Case("cudnn_batch_norm.default", partial(_batch, *shape, True), level + (batch == 32))
-                            build = partial(_batch_backward, *shape)
-                            yield Case("cudnn_batch_norm_backward.default", build, level + (batch == 32), hot=(1,))
+                            level = rank + (batch == 32)
+                            yield Case("cudnn_batch_norm.default", partial(build, True), level)
+                            build = partial(_batch_backward, shape, dtype, False)
+                            yield Case("cudnn_batch_norm_backward.default", build, level, hot=(1,))
         for batch in (1, 8):
             for channels in (32, 64, 128, 256, 320, 512, 1280):
                 for side in (8, 16, 32, 64):
@@ -143,11 +144,13 @@ def cases() -> Iterator[Case]:
                         partial(_group_backward, batch, channels, side, dtype),
                         rank + 2,
                     )
-    yield from _without_cudnn()
+    yield from _batches()
 
 
-def _without_cudnn() -> Iterator[Case]:
-    """Yields the cases of batch norms that torch does not leave to cuDNN: of rows, and in bfloat16."""
+def _batches() -> Iterator[Case]:
+    """Yields the cases of batch norms that torch does not leave to cuDNN (of rows, in bfloat16, and in half precision
+    with weights as short), and of those that it does, with the channels last or in float16.
+    """
     rows = [
         (count, width) for count in (32, 256, 2048, 4096, 16384, 100000) for width in (16, 64, 256, 512, 1024, 4096)
     ]
@@ -166,7 +169,8 @@ def _without_cudnn() -> Iterator[Case]:
             (2048, 7),
         )
     ]
-    for shapes, dtype in ((rows, torch.float32), (rows, torch.bfloat16), (images, torch.bfloat16)):
+    halves = (rows, torch.bfloat16), (images, torch.bfloat16), (images, torch.float16)
+    for shapes, dtype in ((rows, torch.float32), *halves):
         for shape in shapes:
             if prod(shape) > 1 << 26:
                 continue
@@ -176,6 +180,15 @@ def _without_cudnn() -> Iterator[Case]:
                     yield Case("native_batch_norm.default", build, 2)
                 yield Case(
                     "native_batch_norm_backward.default", partial(_native_backward, shape, dtype, last), 2, hot=(0,)
+                )
+    for dtype, last in ((torch.float16, False), (torch.float16, True), (torch.float32, True)):
+        for shape in images:
+            if prod(shape) <= 1 << 26:
+                for training in (False, True):
+                    build = partial(_native_batch, shape, dtype, last, training)
+                    yield Case("cudnn_batch_norm.default", build, 2)
+                yield Case(
+                    "cudnn_batch_norm_backward.default", partial(_batch_backward, shape, dtype, last), 2, hot=(1,)
                 )
 
 
@@ -232,19 +245,10 @@ def _softmax_backward(outer: int, width: int, dtype: torch.dtype, pool: TensorPo
     return pool(outer, width, dtype=dtype), pool(outer, width, dtype=dtype), -1, dtype
 
 
-def _batch(
-    batch: int, channels: int, height: int, width: int, dtype: torch.dtype, training: bool, pool: TensorPool
-) -> Arguments:
-    x, weight, bias = pool(batch, channels, height, width, dtype=dtype), pool(channels), pool(channels)
-    return x, weight, bias, pool.zeros(channels), pool.zeros(channels) + 1, training, 0.1, 1e-5
-
-
-def _batch_backward(
-    batch: int, channels: int, height: int, width: int, dtype: torch.dtype, pool: TensorPool
-) -> Arguments:
-    x, weight, bias, mean, var, *_ = _batch(batch, channels, height, width, dtype, True, pool)
+def _batch_backward(shape: tuple[int, ...], dtype: torch.dtype, last: bool, pool: TensorPool) -> Arguments:
+    x, weight, bias, mean, var, *_ = _native_batch(shape, dtype, last, True, pool)
     _, save_mean, save_var, reserve = aten.cudnn_batch_norm.default(x, weight, bias, mean, var, True, 0.1, 1e-5)
-    return x, pool(batch, channels, height, width, dtype=dtype), weight, mean, var, save_mean, save_var, 1e-5, reserve
+    return x, _image(shape, dtype, last, pool), weight, mean, var, save_mean, save_var, 1e-5, reserve
 
 
 def _group(batch: int, channels: int, side: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:

@@ -105,10 +105,16 @@ def _rows() -> Calls:
         )
         yield "_prelu_kernel.default", lambda pool, s=shape: (pool(*s), pool(1, s[1]))
         yield "_prelu_kernel_backward.default", lambda pool, s=shape: (pool(*s), pool(*s), pool(1, s[1]))
-        yield (
-            "segment_reduce.default",
-            lambda pool, s=shape: (pool(*s), "sum", {"lengths": pool.zeros(1, dtype=torch.int64) + s[0]}),
-        )
+        for each in (1, 64):
+            some = max(shape[0] // each, 1)
+            yield (
+                "segment_reduce.default",
+                lambda pool, n=some, e=each, w=shape[1]: (
+                    pool(n * e, w),
+                    "sum",
+                    {"lengths": pool.zeros(n, dtype=torch.int64) + e, "unsafe": True},
+                ),
+            )
 
 
 def _flat() -> Calls:
