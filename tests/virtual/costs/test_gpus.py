@@ -64,8 +64,8 @@ def test_a_gpu_answers_for_a_linear_layer(name: str) -> None:
     assert dict(cost.workspaces)["cublaslt"] == 1 << 20
 
 
-def test_a_file_of_less_than_seven_megabytes_holds_a_gpu() -> None:
-    assert len(encode(gpu_named("h200").file)) < 7_000_000
+def test_a_file_of_less_than_eight_megabytes_holds_a_gpu() -> None:
+    assert len(encode(gpu_named("h200").file)) < 8_000_000
 
 
 def test_operators_within_models_take_what_they_took() -> None:
@@ -120,12 +120,14 @@ def test_an_operator_nobody_measured_that_is_not_element_wise_has_no_cost_but_a_
     assert costs_of("h200").guess(call).kernels
 
 
-def test_a_product_with_a_vector_is_one_with_a_matrix_of_one_column() -> None:
-    matrix, vector, out = _tensor(2048, 512), _tensor(512), _tensor(2048)
-    by_vector = Signature("aten::addmv_", "", (out, matrix, vector, 1, 1), (out,))
-    by_matrix = Signature("aten::mm", "", (matrix, _tensor(512, 1)), (_tensor(2048, 1),))
+def test_a_product_with_a_vector_runs_the_kernel_for_vectors() -> None:
+    rows, columns = 16_000, 400  # 15,980 x 408 took an H200 15.1 us
+    matrix, vector, out = _tensor(rows, columns), _tensor(columns), _tensor(rows)
 
-    assert costs_of("h200").cost(by_vector).kernels == costs_of("h200").cost(by_matrix).kernels
+    (kernel,) = costs_of("h200").cost(Signature("aten::addmv_", "", (out, matrix, vector, 0, 1), (out,))).kernels
+
+    assert "gemv" in kernel.name
+    assert 13_000 < kernel.duration_ns < 18_000
 
 
 def test_a_split_product_clears_its_counters_first() -> None:
