@@ -68,6 +68,22 @@ def test_a_slow_rank_is_named_in_any_kind_of_parallelism(tmp_path: Path, train: 
     assert found.replayed_step_ns - straggler.gain_ns == pytest.approx(even.step_ns, rel=0.03)
 
 
+@pytest.mark.parametrize(("ranks", "slow"), [(2, (1,)), (4, (1, 2))])
+def test_if_half_of_the_ranks_are_late_the_other_half_shows_the_ideal(
+    tmp_path: Path, ranks: int, slow: tuple[int, ...]
+) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        return train_ddp(rank, slow=rank.rank if rank.rank in slow else None, cause="loader")
+
+    for name in (late := tmp_path / "late"), (good := tmp_path / "good"):
+        name.mkdir()
+    jittered(train, late, ranks=ranks)
+    jittered(train_ddp, good, ranks=ranks)
+    even = explained(good)
+    assert explained(late).ideal_step_ns == pytest.approx(even.step_ns, rel=0.03)
+    assert even.ideal_step_ns > 0.98 * even.step_ns  # the faster of several is no promise
+
+
 def test_slow_clocks_and_more_work_are_told_apart_by_the_same_factor(tmp_path: Path) -> None:
     factors = []
     for cause in ("clocks", "sequence"):

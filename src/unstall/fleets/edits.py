@@ -179,7 +179,7 @@ def rank_like(job: Job, one: int, other: int) -> Job:
 def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
     """Returns the job without stragglers. The collectives of a step divide it into stretches. In the returned job, the
     host's time and the device's time in each stretch are the medians over the ranks that do the same work on different
-    data (the same role).
+    data (the same role): of an even number of ranks the lower median, so of two ranks the shorter time.
 
     If `only` is None, this changes all ranks, and each transfer takes the median time of similar transfers, too.
     Otherwise, `only` has the indices of the ranks that are changed. Ranks that call other collectives than their peers
@@ -213,7 +213,8 @@ def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
 
 def _median_program(donor: Rank, own: Buckets, peers: Sequence[Buckets]) -> Program:
     def factors(column: str) -> _Reals:
-        middle = median(np.stack([getattr(each, column) for each in peers]), axis=0)
+        # Of an even number the lower median: the mean of the middle two would keep half of what one of two is late by.
+        middle = np.sort([getattr(each, column) for each in peers], axis=0)[(len(peers) - 1) // 2]
         mine = getattr(own, column)
         return np.where(mine > 0, middle / np.maximum(mine, 1), 1.0)
 
