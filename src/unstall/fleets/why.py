@@ -90,6 +90,7 @@ def causes_of(job: Job, index: int, peers: Sequence[int], lines: Lines, late_ns:
         lines: The costs of each source line on each rank.
         late_ns: How much longer the rank's own work takes than that of its peers, in ns per step.
     """
+    lines = _by_function(lines, index, peers)
     kinds = np.array(lines.kinds, dtype=np.int64)
     over = lines.time[:, index] - median(lines.time[:, list(peers)], axis=1)
     on_device = np.isin(kinds, (Cost.KERNEL, Cost.COPY))
@@ -105,6 +106,41 @@ def causes_of(job: Job, index: int, peers: Sequence[int], lines: Lines, late_ns:
     found.sort(key=lambda cause: -cause.late_ns)
     rank = job.ranks[index]
     return tuple(_with_finding(rank, cause) for cause in found[:_MOST_CAUSES])
+
+
+def _by_function(lines: Lines, index: int, peers: Sequence[int]) -> Lines:
+    """Returns the costs with one row for lines of a function that stand in for one another.
+
+    Ranks may do the same at different lines of a function: the first stage of a pipeline gives its schedule a batch,
+    the last a target. If a rank runs lines of a function that not all its peers run, and peers run lines of it that the
+    rank does not run, the costs of these lines are added up, by kind. The row has the rank's costliest of these lines.
+
+    Args:
+        lines: The costs of each source line on each rank.
+        index: The index of the rank.
+        peers: The indices of the ranks to compare with.
+    """
+    ran: dict[tuple[object, ...], _Reals] = {}
+    for row, where in enumerate(lines.places):
+        ran[where.key] = ran.get(where.key, np.zeros(lines.time.shape[1])) + lines.time[row]
+    apart: dict[tuple[str, str, Cost], list[int]] = {}
+    for row, (where, kind) in enumerate(zip(lines.places, lines.kinds, strict=True)):
+        if where.file and where.function and where.line and not ran[where.key][[index, *peers]].all():
+            apart.setdefault((where.file, where.function, kind), []).append(row)
+    into = np.arange(len(lines.places))
+    for rows in apart.values():
+        mine = [row for row in rows if ran[lines.places[row].key][index]]
+        if mine and len(mine) < len(rows):
+            into[rows] = max(mine, key=lambda row: float(lines.time[row, index]))
+    kept, to = np.unique(into, return_inverse=True)
+
+    def added(table: _Reals) -> _Reals:
+        sums = np.zeros((len(kept), table.shape[1]))
+        np.add.at(sums, to.reshape(-1), table)
+        return sums
+
+    places, kinds = [lines.places[row] for row in kept], [lines.kinds[row] for row in kept]
+    return Lines(places, kinds, added(lines.time), added(lines.count), added(lines.blocks))
 
 
 def _without_echoes(causes: list[Cause], device_over: float) -> list[Cause]:
