@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -83,8 +84,10 @@ class RankTrace(TraceBuilder):
         stream: int = 20,
         peer: tuple[int, int] | None = None,
         received: int | None = None,
+        told: bool = True,
     ) -> Arrival:
-        """Puts a collective on the communication stream, after the work of stream 7, which then waits for it."""
+        """Puts a collective on the communication stream, after the work of stream 7, which then waits for it. The trace
+        has the `peer` of a send or receive if it is `told`."""
         members = tuple(members)
         ready = self.record(stream=7)
         self.stream_wait(ready, stream=stream)
@@ -100,7 +103,10 @@ class RankTrace(TraceBuilder):
             "Process Group Description": group,
             "Process Group Ranks": str(list(members)),
         }
-        args |= {"Seq": number} if peer is None else {"Src Rank": peer[0], "Dst Rank": peer[1]}
+        if peer is None:
+            args["Seq"] = number
+        elif told:
+            args |= {"Src Rank": peer[0], "Dst Rank": peer[1]}
         with self.op("record_param_comms", more=args):
             start = self.now
             TraceBuilder.work(self, 5)
@@ -216,32 +222,44 @@ def train_ddp(
 
 
 def train_pipeline(
-    rank: RankTrace, *, stages: int = 4, steps: int = 4, batches: int = 8, slow_stage: int | None = None
+    rank: RankTrace,
+    *,
+    stages: int = 4,
+    steps: int = 4,
+    batches: int = 8,
+    slow_stage: int | None = None,
+    own_lines: bool = False,
+    peers_told: bool = True,
 ) -> Iterator[Arrival]:
-    """A pipeline (GPipe: all forward, then all backward) of several replicas. Ranks are stage * replicas + replica."""
+    """A pipeline (GPipe: all forward, then all backward) of several replicas. Ranks are stage * replicas + replica. If
+    `own_lines`, each stage has lines of its own in the same functions. If not `peers_told`, the traces tell the peers
+    of the first sends and receives of a step only."""
     replicas = rank.world // stages
     stage, replica = divmod(rank.rank, replicas)
     before, after = rank.rank - replicas, rank.rank + replicas
     line = [each * replicas + replica for each in range(stages)]
     layers = 20 if stage == slow_stage else 10
+    forward, backward = (18 + stage, 28 + stage) if own_lines else (8, 12)
+    send = partial(rank.collective, "send", line, us=20, group="pp")
+    receive = partial(rank.collective, "recv", line, us=20, group="pp")
     for _ in range(steps):
         with rank.step(), rank.frame("pipe.py", 5, "train"):
-            for _ in range(batches):
+            for batch in range(batches):
                 if stage:
-                    yield rank.collective("recv", line, us=20, group="pp", peer=(before, rank.rank))
+                    yield receive(peer=(before, rank.rank), told=peers_told or not batch)
                     rank.wait_for_comm()
-                with rank.frame("pipe.py", 8, "forward"):
+                with rank.frame("pipe.py", forward, "forward"):
                     rank.kernels(layers, 100)
                 if stage < stages - 1:
-                    yield rank.collective("send", line, us=20, group="pp", stream=21, peer=(rank.rank, after))
+                    yield send(stream=21, peer=(rank.rank, after), told=peers_told or not batch)
             for _ in range(batches):
                 if stage < stages - 1:
-                    yield rank.collective("recv", line, us=20, group="pp", stream=22, peer=(after, rank.rank))
+                    yield receive(stream=22, peer=(after, rank.rank), told=peers_told)
                     rank.wait_for_comm(22)
-                with rank.frame("pipe.py", 12, "backward"):
+                with rank.frame("pipe.py", backward, "backward"):
                     rank.kernels(layers, 200)
                 if stage:
-                    yield rank.collective("send", line, us=20, group="pp", stream=23, peer=(rank.rank, before))
+                    yield send(stream=23, peer=(rank.rank, before), told=peers_told)
             if replicas > 1:
                 same = range(stage * replicas, (stage + 1) * replicas)
                 yield rank.collective("allreduce", same, us=200, group="dp", stream=24)

@@ -196,6 +196,26 @@ def test_a_stage_with_twice_the_layers_makes_the_pipeline_wait(tmp_path: Path) -
     assert found.stages[2].bubble_ns < found.stages[1].bubble_ns
 
 
+def test_lines_of_one_function_that_only_some_stages_run_are_compared(tmp_path: Path) -> None:
+    jittered(partial(train_pipeline, slow_stage=2, own_lines=True), tmp_path)
+    (cause, *_) = explained(tmp_path).stages[2].causes
+    assert (cause.where.line, cause.text) == (30, "it launches 2 times as many kernels as its peers")
+
+
+def test_if_sends_have_unknown_peers_the_verdict_names_the_stage_for_which_the_others_seem_to_wait(
+    tmp_path: Path,
+) -> None:
+    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
+        name.mkdir()
+    jittered(partial(train_pipeline, slow_stage=2, peers_told=False), slow)
+    jittered(partial(train_pipeline, peers_told=False), good)
+    found, even = explained(slow).verdict, explained(good).verdict
+    assert (found.bound_by, even.bound_by) == ("stages", "unknown")
+    assert found.text.startswith("Stage 2 (ranks 4-5) seems to make the pipeline wait: it computes for ")
+    assert "(more work at pipe.py:12: it launches 2 times as many kernels as its peers)" in found.text
+    assert even.text.startswith("Which rank the others wait for cannot be told: the ranks spend ")
+
+
 def test_sharded_training_overlaps_its_gathers(tmp_path: Path) -> None:
     jittered(train_fsdp, tmp_path)
     (data,) = explained(tmp_path).groups

@@ -37,6 +37,7 @@ from unstall.timeline.grouping import median, unique
 _Reals = NDArray[np.float64]
 _WORTH = 0.01  # of a step: a rank that costs the job less is no straggler
 _MOST_MOMENTS, _MOST_LINES, _MOST_CANDIDATES = 12, 50, 8
+_PAIRED = KINDS.index(Kind.SEND_RECEIVE)
 _EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE))
 
 
@@ -346,6 +347,24 @@ def stages_of(job: Job, lines: Lines) -> tuple[Stage, ...]:
         )
         for stage, members in enumerate(job.roles.members())
     )
+
+
+def sends_and_receives(job: Job) -> tuple[_Reals, _Reals]:
+    """Returns `(all, unmatched)`. For each rank of a job, these are the times in which its device does nothing but
+    sends and receives: all of them, and those that were matched with no other rank's. They are in ns per step.
+
+    Unmatched ones are replayed as recorded, with what the rank waits in them.
+    """
+    every, unmatched = np.zeros(len(job.ranks)), np.zeros(len(job.ranks))
+    for index, rank in enumerate(job.ranks):
+        calls = rank.calls
+        matched = np.zeros(len(calls), dtype=np.bool_)
+        matched[job.joined.row[job.joined.rank == index]] = True
+        step, ends = calls.step - job.settled.start, np.maximum(calls.ended - calls.beside, calls.started)
+        for times, chosen in ((every, calls.kind == _PAIRED), (unmatched, (calls.kind == _PAIRED) & ~matched)):
+            inside = np.where(chosen, step, -1)
+            times[index] = covered(calls.started, ends, np.zeros_like(step), inside, (1, len(job.settled))).mean()
+    return every, unmatched
 
 
 def fleet_lines(job: Job, lines: Lines) -> tuple[FleetLine, ...]:

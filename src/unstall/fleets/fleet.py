@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unstall._version import __version__
 from unstall.errors import UsageError
@@ -21,6 +22,7 @@ from unstall.fleets.assess import (
     moments_of,
     rank_rows,
     recorded_steps,
+    sends_and_receives,
     spread,
     stages_of,
 )
@@ -30,7 +32,7 @@ from unstall.fleets.gather import Gathered, find_traces, gather, notes_of
 from unstall.fleets.job import Job, make_job
 from unstall.fleets.join import ranks_text
 from unstall.fleets.mapping import Task
-from unstall.fleets.result import Cause, FleetEditStep, FleetResult, FleetVerdict
+from unstall.fleets.result import Cause, FleetEditStep, FleetResult, FleetVerdict, Stage
 from unstall.fleets.roles import roles_of
 from unstall.fleets.summary import Rank
 from unstall.fleets.waiting import waiting
@@ -254,6 +256,9 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
         return FleetVerdict(bound_by="uneven work", text=_of_turns(assessed, unit, job))
     if stragglers:
         return FleetVerdict(bound_by="straggler", text=_of_straggler(assessed, unit, job))
+    sent, unmatched = sends_and_receives(job)
+    if unmatched.mean() >= max(_NOTABLE * base, assessed.error_ns):
+        return _of_unmatched(assessed, unit, job, sent)
     gains = {
         "stages": base - assessed.balanced_ns if assessed.balanced_ns is not None else 0.0,
         "uneven work": base - assessed.ideal_ns,
@@ -283,19 +288,52 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     after = duration(round(base - gains[most]))
     instead = f"{unit} would take {after} instead of {duration(round(base))}"
     if most == "stages":
-        stages = stages_of(job, assessed.lines)
-        stage = max(stages, key=lambda each: each.own_ns)
-        others = duration(round(float(np.mean([each.own_ns for each in stages if each.stage != stage.stage]))))
-        text = (
-            f"Stage {stage.stage} ({ranks_text(stage.ranks)}) makes the pipeline wait: it computes for "
-            f"{duration(stage.own_ns)} {_over(unit)}, the other stages for {others}{_why(stage.causes)}. "
-            f"With stages in balance, {instead}."
-        )
+        said = _of_stage(stages_of(job, assessed.lines), "makes", unit)
+        text = f"{said}. With stages in balance, {instead}."
     elif most == "uneven work":
         text = f"{_of_no_one(job)} If every operation took its median over the ranks, {instead}."
     else:
         text = f"The ranks wait for transfers, not for one another. If transfers took no time, {instead}."
     return FleetVerdict(bound_by=most, text=text)
+
+
+def _of_stage(stages: Sequence[Stage], verb: str, unit: str) -> str:
+    """Returns the beginning of a sentence about the stage that computes longest. `verb` is "makes" or "seems to
+    make"."""
+    stage = max(stages, key=lambda each: each.own_ns)
+    others = duration(round(float(np.mean([each.own_ns for each in stages if each.stage != stage.stage]))))
+    return (
+        f"Stage {stage.stage} ({ranks_text(stage.ranks)}) {verb} the pipeline wait: it computes for "
+        f"{duration(stage.own_ns)} {_over(unit)}, the other stages for {others}{_why(stage.causes)}"
+    )
+
+
+def _of_unmatched(assessed: Assessed, unit: str, job: Job, sent: NDArray[np.float64]) -> FleetVerdict:
+    """Returns the verdict for a job whose ranks spend long in sends and receives of unknown peers. `sent` has, for
+    each rank, its time in all sends and receives, in ns per step.
+
+    A stage is named if it computes notably longer than the others, and they spend notably longer in these operations.
+    """
+    stages = stages_of(job, assessed.lines)
+    notable = _NOTABLE * assessed.replayed_ns
+    if stages:
+        own = np.array([stage.own_ns for stage in stages], dtype=np.float64)
+        longest = int(own.argmax())
+        mine = job.roles.role == longest
+        here, elsewhere = float(sent[mine].mean()), float(sent[~mine].mean())
+        if own[longest] - np.delete(own, longest).mean() >= notable <= elsewhere - here:
+            text = (
+                f"{_of_stage(stages, 'seems to make', unit)}. In sends and receives it spends "
+                f"{duration(round(here))}, the others {duration(round(elsewhere))}. The peers of many of these are "
+                "unknown, so what a change gains cannot be told."
+            )
+            return FleetVerdict(bound_by="stages", text=text)
+    spent = duration(round(float(sent.mean())))
+    text = (
+        f"Which rank the others wait for cannot be told: the ranks spend {spent} {_over(unit)} in sends and receives, "
+        "and the peers of many of these are unknown."
+    )
+    return FleetVerdict(bound_by="unknown", text=text)
 
 
 def _apart(job: Job) -> float:
