@@ -22,6 +22,8 @@ from unstall.fleets.summary import Group, Rank, decode
 ENDINGS = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz", ".timeline", ".unstall")
 _MOST_FILES = 1 << 16
 _DIGITS = re.compile(r"(\d+)")
+_UNITS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9, "%": 1.0}
+_FIGURE = re.compile(r"(?<![\w.,:/-])(\d[\d,]*(?:\.\d+)?) (ns|µs|ms|s|%)(?!\w)")
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -185,10 +187,31 @@ def _whole(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
 
 def notes_of(gathered: Gathered) -> tuple[str, ...]:
     """Returns the notes of the ranks' own traces, one sentence each. A note that several ranks have is returned once.
-    If only some ranks have a note, the sentence begins with their numbers."""
-    said: dict[str, list[int]] = {}
+    If only some ranks have a note, the sentence begins with their numbers. Notes that differ in times or shares only
+    count as one note, which has the smallest and the largest of each: "3.97 s to 4.65 s"."""
+    said: dict[str, dict[str, list[int]]] = {}
     for rank in gathered.ranks:
         for note in rank.summary.notes:
-            said.setdefault(note, []).append(rank.number)
-    every = len(gathered.ranks)
-    return tuple(note if len(numbers) == every else f"{ranks_text(numbers)}: {note}" for note, numbers in said.items())
+            said.setdefault(_FIGURE.sub("\0", note), {}).setdefault(note, []).append(rank.number)
+    every, notes = len(gathered.ranks), []
+    for alike in said.values():
+        note, numbers = _with_ranges(list(alike)), sorted({number for each in alike.values() for number in each})
+        notes.append(note if len(numbers) == every else f"{ranks_text(numbers)}: {note}")
+    return tuple(notes)
+
+
+def _with_ranges(notes: Sequence[str]) -> str:
+    """Returns one note for notes that differ in their figures only."""
+    columns = zip(*(_FIGURE.finditer(note) for note in notes), strict=True)
+    ranges = iter([sorted(column, key=_value) for column in columns])
+
+    def in_words(_: re.Match[str]) -> str:
+        found = next(ranges)
+        low, high = found[0][0], found[-1][0]
+        return low if low == high else f"{low} to {high}"
+
+    return _FIGURE.sub(in_words, notes[0])
+
+
+def _value(figure: re.Match[str]) -> float:
+    return float(figure[1].replace(",", "")) * _UNITS[figure[2]]
