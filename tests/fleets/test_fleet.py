@@ -84,6 +84,29 @@ def test_if_half_of_the_ranks_are_late_the_other_half_shows_the_ideal(
     assert even.ideal_step_ns > 0.98 * even.step_ns  # the faster of several is no promise
 
 
+def test_what_was_waited_for_before_the_steps_is_no_part_of_the_ideal(tmp_path: Path) -> None:
+    def train(rank: RankTrace, late_us: float) -> Iterator[Arrival]:
+        """What is sent before the first step is needed in the third."""
+        late = late_us if rank.rank == 1 else 0
+        with rank.frame("train.py", 3, "main"):
+            rank.work(10 + 4 * late)
+            yield rank.collective("allreduce", range(rank.world), us=50, stream=30)
+        for step in range(5):
+            with rank.step(), rank.frame("train.py", 10, "train"):
+                rank.work(10 + late)
+                if step == 2:
+                    rank.wait_for_comm(30)
+                rank.kernels(4, 500)
+                yield rank.collective("allreduce", range(rank.world), us=300)
+                rank.wait_for_comm()
+
+    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
+        name.mkdir()
+    jittered(partial(train, late_us=20_000), slow, ranks=4)
+    jittered(partial(train, late_us=0), good, ranks=4)
+    assert explained(slow).ideal_step_ns == pytest.approx(explained(good).step_ns, rel=0.03)
+
+
 def test_slow_clocks_and_more_work_are_told_apart_by_the_same_factor(tmp_path: Path) -> None:
     factors = []
     for cause in ("clocks", "sequence"):
