@@ -82,6 +82,12 @@ def test_where_the_usual_warm_up_is_left_out_it_is_said(asked: list[str]) -> Non
     assert explain(few).result.verdict.text.startswith(f"T{said[1:]}. ")
 
 
+@pytest.mark.parametrize(("ran", "left"), [(3, 3), (4, 2), (5, 2), (6, 3)])
+def test_the_usual_warm_up_leaves_two_steps(ran: int, left: int) -> None:
+    """Earlier work may end in the first."""
+    assert len(find_steps(part_asked_for(_run(ran), parse(["run", "train.py"])))) == left
+
+
 def test_a_warm_up_of_all_steps_is_told_how_many_there_are_and_what_to_give() -> None:
     part = part_asked_for(_run(10), parse(["run", "--warmup", "12", "train.py"]))
     assert part.meta.shortfall == (

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _MARKED = ("annotation", "optimizer", "period")
 _WARMUP = Settings("").warmup
+_LEAST_STEPS = 2  # after the warm-up: earlier work may end in the first, so a single one may show it only
 
 
 def ask_to_stop(folder: Path, args: argparse.Namespace) -> None:
@@ -147,7 +148,7 @@ def _warmup_of(steps: int, asked: int | None) -> int:
     would remain.
     """
     if asked is None:
-        return _WARMUP if steps > _WARMUP else 0
+        return min(_WARMUP, steps - _LEAST_STEPS) if steps > _WARMUP else 0
     if asked >= steps:
         raise _EmptyError(
             f"--warmup {asked} leaves none of its {counted(steps, 'step')} to explain: "
