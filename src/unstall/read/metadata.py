@@ -120,6 +120,7 @@ class _Predicted(Struct):
 
 class _Launching(Struct):
     launches_block: bool = False
+    free_work: bool = False
 
 
 class _Short(Struct):
@@ -216,6 +217,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         step=told.step,
         user=tuple(told.user),
         launches_block=launching.launches_block,
+        free_work=launching.free_work,
         shortfall=short.shortfall and short.shortfall[:LONGEST_NOTE],
         left_out=StepsLeftOut(**msgspec.structs.asdict(left_out)) if left_out else None,
         notes=(*notes, *(note[:LONGEST_NOTE] for note in noted.notes[:MOST_NOTES])),

@@ -49,6 +49,13 @@ def test_workers_are_advised_only_if_making_a_batch_takes_longer_than_fetching_i
     assert ("num_workers=4" in finding.fix) == (batch_us > 1_000)
 
 
+def test_nothing_is_said_of_the_work_of_a_dataset_that_took_no_time_in_a_simulated_run() -> None:
+    run = training(800, loader="_SingleProcessDataLoaderIter").timeline().with_meta(recorder="virtual", free_work=True)
+    (finding,) = (each for each in explain(run).findings if each.rule == "data-loading")
+    assert "Workers gain nothing" not in finding.fix
+    assert "--host mixed" in finding.fix
+
+
 def test_an_annotation_alone_tells_where_neither_operators_nor_torchs_frames_are_recorded() -> None:
     trace = TraceBuilder(operators=False, unstall={"recorder": "cupti", "lines": "exact"})
     for number in range(STEPS):

@@ -131,6 +131,11 @@ def test_that_launches_block_comes_back(tmp_path: Path) -> None:
     assert _through_a_file(given, tmp_path / "trace.json").meta.launches_block
 
 
+def test_that_other_work_took_no_time_comes_back(tmp_path: Path) -> None:
+    given = load(_TRACES / "waits.json.gz").with_meta(free_work=True)
+    assert _through_a_file(given, tmp_path / "trace.json").meta.free_work
+
+
 def test_what_the_run_was_told_of_steps_and_of_the_users_files_comes_back(tmp_path: Path) -> None:
     recorded = load(_TRACES / "waits.json.gz")
     given = recorded.with_meta(step="batch", user=("src/*", "train.py"))

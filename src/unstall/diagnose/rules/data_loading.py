@@ -37,6 +37,7 @@ def data_loading(run: Run) -> list[Finding]:
         how, fix = _remedy(
             single=single,
             short=short,
+            free=run.timeline.meta.free_work,
             ahead=ahead,
             prefetched=bool(run.within(group.rows[:1], _PREFETCH).any()),
             elsewhere=bool(len(run.activity.feeding)),
@@ -60,12 +61,15 @@ def data_loading(run: Run) -> list[Finding]:
     return findings
 
 
-def _remedy(*, single: bool, short: bool, ahead: bool, prefetched: bool, elsewhere: bool) -> tuple[str, str]:
+def _remedy(
+    *, single: bool, short: bool, free: bool, ahead: bool, prefetched: bool, elsewhere: bool
+) -> tuple[str, str]:
     """Returns (why, fix): the reason why the batches of a line come late, and the advice.
 
     Args:
         single: Whether the DataLoader makes batches in the main process.
         short: Whether the program waits for a batch no longer than fetching a finished one from a worker takes.
+        free: Whether what the dataset computes took no time in a simulated run, so that nothing is known of it.
         ahead: Whether a thread already fetches the line's batches in advance. `unstall.prefetch` starts a thread
             that does so, if this saves time.
         prefetched: Whether `unstall.prefetch` is known to fetch the line's batches.
@@ -91,6 +95,11 @@ def _remedy(*, single: bool, short: bool, ahead: bool, prefetched: bool, elsewhe
         )
     workers = "DataLoader(num_workers=4 or more, pin_memory=True, persistent_workers=True, prefetch_factor=4)"
     how = "num_workers=0: the main process makes each batch itself"
+    if short and free:
+        return (
+            f"{how}; what its dataset computes by NumPy, Python or other libraries is not in these times",
+            "unstall run --host mixed charges that work, and then tells whether workers or larger calls gain more",
+        )
     if short:
         return (
             f"{how}, in no more time than fetching it from a worker would take: about 1 ms",
@@ -106,7 +115,10 @@ def _remedy(*, single: bool, short: bool, ahead: bool, prefetched: bool, elsewhe
         )
     if prefetched:
         return f"{how}, and unstall.prefetch fetches no batch ahead: its stats() say why", workers
-    return how, f"{workers}, or unstall.prefetch(loader), which fetches ahead on a thread"
+    return how, (
+        f"{workers}; or, if it mostly waits (for files, the network), unstall.prefetch(loader), which fetches ahead "
+        "on a thread"
+    )
 
 
 def _ahead(run: Run, group: Group) -> bool:

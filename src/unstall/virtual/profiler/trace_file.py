@@ -106,6 +106,7 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
         "plain_step_ns": meta.plain_step_ns,
         "known_error": meta.known_error,
         "launches_block": meta.launches_block or None,
+        "free_work": meta.free_work or None,
         "shortfall": meta.shortfall,
         "memory": None
         if meta.reserved_peak_bytes is None

@@ -135,6 +135,7 @@ def timeline_of(
             exact_lines=True,
             frames_at_calls=True,
             launches_block=simulation.actions.launches_block,
+            free_work=options.host == "modelled",
             known_error=simulation.costs.known_error,
             notes=_notes(
                 simulation,
