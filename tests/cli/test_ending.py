@@ -47,7 +47,7 @@ def test_the_next_run_is_started_as_this_one_was(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     args = parse(["run", "--full", "--stop", "train.py", "--lr", "1 e"])
-    (line,) = in_lines(again(args, Path("a.json")))
+    (line,) = in_lines(again(args, "--against", "a.json"))
     assert line == f"{before}unstall run --against a.json --stop train.py --lr '1 e'"
 
 
@@ -82,6 +82,22 @@ def test_before_the_mending_it_says_to_mark_steps_that_are_not_certain(
     at = lines.index("# once something is mended:")
     assert (lines[at - 1] if lines[at - 1].startswith("#") else None) == advice
     assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("options", "told"), [(["--gpu", "t4"], True), (["--gpu", "t4", "--warm"], False), ([], False)]
+)
+def test_a_virtual_run_that_mostly_starts_up_is_offered_without_first_uses(
+    options: list[str], told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = TraceBuilder()
+    for _ in range(4):
+        with trace.step(), trace.frame("train.py", 10, "train"), trace.op("aten::item"):
+            trace.launch("gemm", 400)
+            trace.sync()
+    result = explain(trace.timeline()).result
+    _show(replace(result, verdict=replace(result.verdict, bound_by="startup")), *options)
+    assert ("unstall run --warm --gpu t4 train.py" in capsys.readouterr().out.splitlines()) == told
 
 
 _LOOP = "from torch.utils.data import DataLoader\nfor x in DataLoader(xs):\n    a = x.cuda()\n"
@@ -163,10 +179,10 @@ def test_a_patch_that_gains_next_to_nothing_is_not_put_forward(
         assert ("there is a patch" in capsys.readouterr().out) is told
 
 
-def _show(result: Result) -> None:
+def _show(result: Result, *options: str) -> None:
     parser = argparse.ArgumentParser()
     prepare_parser(parser)
-    args = parser.parse_args(["train.py"])
-    args.words = ["run", "train.py"]
+    args = parser.parse_args([*options, "train.py"])
+    args.words = ["run", *options, "train.py"]
     full = Document(title="", about=(), blocks=(), data=result)
     terminal.show(ending(args, Path("train.trace.json.gz"))(full))

@@ -87,8 +87,11 @@ def _next(result: Result, args: argparse.Namespace, trace: Path, about: str) -> 
         return
     if advice := _BEFORE_MENDING.get(result.steps.found_by):
         yield advice
+    if result.verdict.bound_by == "startup" and args.gpu and not args.warm:
+        yield "# without first uses, which a run pays for once:"
+        yield from in_lines(again(args, "--warm"))
     yield "# once something is mended:"
-    yield from in_lines(again(args, trace))
+    yield from in_lines(again(args, "--against", str(trace)))
 
 
 def in_lines(command: str) -> list[str]:
@@ -106,23 +109,22 @@ def in_lines(command: str) -> list[str]:
     return lines
 
 
-def again(args: argparse.Namespace, trace: Path) -> str:
-    """Returns the command that records the same program once more, and compares the new run with
-    this one.
+def again(args: argparse.Namespace, *options: str) -> str:
+    """Returns the command that records the same program once more, with more options.
 
     Args:
         args: The parsed arguments of the command that recorded this run.
-        trace: The trace of this run.
+        options: The options.
     """
     words: Sequence[str] = args.words[1:]
     program = len(words) - len(args.program)
-    kept = ["unstall", "run", "--against", str(trace)]
-    options = iter(words[:program])
-    for word in options:
+    kept = ["unstall", "run", *options]
+    before = iter(words[:program])
+    for word in before:
         name, equals, _ = word.partition("=")
         if name in _OF_OUTPUT:
             if not equals:
-                next(options, None)
+                next(before, None)
         elif name not in _ALONE and not (name.startswith("-o") and not name.startswith("--")):
             kept.append(word)
     return " ".join([*launcher(os.environ), shlex.join([*kept, *words[program:]])])
