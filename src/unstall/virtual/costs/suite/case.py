@@ -33,6 +33,7 @@ class Case:
         gflop: The floating-point operations of the call, in billions; 0 if there are few.
         precision: How cuDNN multiplies in float32 (see `Signature`): "tf32", "ieee", or "" for what
             it does by default.
+        on_meta: Whether torch's meta device has a kernel for the call. It has none for sparse tensors.
     """
 
     operator: str
@@ -41,6 +42,7 @@ class Case:
     hot: tuple[int, ...] | None = None
     gflop: float = 0.0
     precision: str = ""
+    on_meta: bool = True
 
 
 def cases_of(*groups: Callable[[], Calls], rank: int) -> Iterator[Case]:
@@ -137,3 +139,9 @@ class TensorPool:
             return
         for part in pool.split(1 << 24):
             part.copy_(torch.randn(part.shape, device=self.device))
+
+
+def image_of(dtype: torch.dtype, last: bool, shape: tuple[int, ...], pool: TensorPool) -> torch.Tensor:
+    """Returns images, or rows: [batch, channels, sides...]. If `last`, their channels are the last in memory."""
+    batch, channels, *sides = shape
+    return pool(batch, *sides, channels, dtype=dtype).movedim(-1, 1) if last and sides else pool(*shape, dtype=dtype)

@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 
-from unstall.virtual.costs.suite.case import Arguments, Build, Case, Make, TensorPool, spread
+from unstall.virtual.costs.suite.case import Arguments, Build, Case, Make, TensorPool, image_of, spread
 
 aten = torch.ops.aten
 _LARGEST = 1 << 26  # elements
@@ -215,7 +215,7 @@ def _losses(dtype: torch.dtype, rank: int) -> Iterator[Case]:
 
 def _pooling(dtype: torch.dtype, rank: int, last: bool) -> Iterator[Case]:
     """Yields the cases of pools and of resizing. If `last`, the channels are the last in memory."""
-    image = partial(_image, dtype, last)
+    image = partial(image_of, dtype, last)
     for batch in (1, 8, 32):
         for channels, side in ((32, 112), (64, 112), (64, 56), (128, 56), (256, 28), (512, 14)):
             x: Build = lambda pool, s=(batch, channels, side, side): (image(s, pool), [3, 3], [2, 2], [1, 1])
@@ -234,11 +234,6 @@ def _pooling(dtype: torch.dtype, rank: int, last: bool) -> Iterator[Case]:
         for channels in (320, 512, 960, 1280, 2048):
             single: Build = lambda pool, s=(batch, channels, 7, 7): (image(s, pool), [1, 1])
             yield Case("_adaptive_avg_pool2d.default", single, rank + 1)
-
-
-def _image(dtype: torch.dtype, last: bool, shape: tuple[int, ...], pool: TensorPool) -> torch.Tensor:
-    batch, channels, high, wide = shape
-    return pool(batch, high, wide, channels, dtype=dtype).movedim(-1, 1) if last else pool(*shape, dtype=dtype)
 
 
 def _max_backward(

@@ -8,7 +8,7 @@ from math import prod
 
 import torch
 
-from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Arguments, Case, TensorPool
+from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Arguments, Case, TensorPool, image_of
 
 aten = torch.ops.aten
 _ROWS = (
@@ -196,21 +196,14 @@ def _native_batch(
     shape: tuple[int, ...], dtype: torch.dtype, last: bool, training: bool, pool: TensorPool
 ) -> Arguments:
     """Returns the arguments of a batch norm. If `last`, the channels are the last in memory."""
-    x, channels = _image(shape, dtype, last, pool), shape[1]
+    x, channels = image_of(dtype, last, shape, pool), shape[1]
     return x, pool(channels), pool(channels), pool.zeros(channels), pool.zeros(channels) + 1, training, 0.1, 1e-5
 
 
 def _native_backward(shape: tuple[int, ...], dtype: torch.dtype, last: bool, pool: TensorPool) -> Arguments:
     x, weight, _, mean, var, *_ = _native_batch(shape, dtype, last, True, pool)
-    gradient, of_batch = _image(shape, dtype, last, pool), (pool.zeros(shape[1]), pool.zeros(shape[1]) + 1)
+    gradient, of_batch = image_of(dtype, last, shape, pool), (pool.zeros(shape[1]), pool.zeros(shape[1]) + 1)
     return gradient, x, weight, mean, var, *of_batch, True, 1e-5, [True, True, True]
-
-
-def _image(shape: tuple[int, ...], dtype: torch.dtype, last: bool, pool: TensorPool) -> torch.Tensor:
-    if not last or len(shape) == 2:
-        return pool(*shape, dtype=dtype)
-    batch, channels, *sides = shape
-    return pool(batch, *sides, channels, dtype=dtype).movedim(-1, 1)
 
 
 def _layer(rows: int, width: int, dtype: torch.dtype, turned: bool, pool: TensorPool) -> Arguments:
@@ -248,7 +241,7 @@ def _softmax_backward(outer: int, width: int, dtype: torch.dtype, pool: TensorPo
 def _batch_backward(shape: tuple[int, ...], dtype: torch.dtype, last: bool, pool: TensorPool) -> Arguments:
     x, weight, bias, mean, var, *_ = _native_batch(shape, dtype, last, True, pool)
     _, save_mean, save_var, reserve = aten.cudnn_batch_norm.default(x, weight, bias, mean, var, True, 0.1, 1e-5)
-    return x, _image(shape, dtype, last, pool), weight, mean, var, save_mean, save_var, 1e-5, reserve
+    return x, image_of(dtype, last, shape, pool), weight, mean, var, save_mean, save_var, 1e-5, reserve
 
 
 def _group(batch: int, channels: int, side: int, dtype: torch.dtype, pool: TensorPool) -> Arguments:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
@@ -19,7 +20,8 @@ _FEW = 1 << 24  # elements of a dense tensor
 
 def cases() -> Iterator[Case]:
     """Yields the cases of sparse tensors."""
-    yield from cases_of(_gradients, _products, _changed, _rows_of_all, rank=2)
+    for case in cases_of(_gradients, _products, _changed, _rows_of_all, rank=2):
+        yield replace(case, on_meta=False)
 
 
 def matrix(pool: TensorPool, rows: int, columns: int, stored: int, *, repeats: bool = False) -> torch.Tensor:
