@@ -71,12 +71,7 @@ def test_a_file_to_compare_with_is_read_before_the_program_runs(tmp_path: Path) 
 def test_before_the_mending_it_says_to_mark_steps_that_are_not_certain(
     found_by: Literal["period", "whole", "annotation"], advice: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trace = TraceBuilder()
-    for _ in range(4):
-        with trace.step(), trace.frame("train.py", 10, "train"), trace.op("aten::item"):
-            trace.launch("gemm", 400)
-            trace.sync()
-    result = explain(trace.timeline()).result
+    result = _waiting()
     _show(replace(result, steps=replace(result.steps, found_by=found_by)))
     lines = capsys.readouterr().out.splitlines()
     at = lines.index("# once something is mended:")
@@ -90,12 +85,7 @@ def test_before_the_mending_it_says_to_mark_steps_that_are_not_certain(
 def test_a_virtual_run_that_mostly_starts_up_is_offered_without_first_uses(
     options: list[str], told: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trace = TraceBuilder()
-    for _ in range(4):
-        with trace.step(), trace.frame("train.py", 10, "train"), trace.op("aten::item"):
-            trace.launch("gemm", 400)
-            trace.sync()
-    result = explain(trace.timeline()).result
+    result = _waiting()
     _show(replace(result, verdict=replace(result.verdict, bound_by="startup")), *options)
     assert ("unstall run --warm --gpu t4 train.py" in capsys.readouterr().out.splitlines()) == told
 
@@ -177,6 +167,16 @@ def test_a_patch_that_gains_next_to_nothing_is_not_put_forward(
         findings = tuple(gains if each is copy else each for each in result.findings)
         _show(replace(result, findings=findings, plan=()))
         assert ("there is a patch" in capsys.readouterr().out) is told
+
+
+def _waiting() -> Result:
+    """A run of four steps, in each of which the program waits for a value."""
+    trace = TraceBuilder()
+    for _ in range(4):
+        with trace.step(), trace.frame("train.py", 10, "train"), trace.op("aten::item"):
+            trace.launch("gemm", 400)
+            trace.sync()
+    return explain(trace.timeline()).result
 
 
 def _show(result: Result, *options: str) -> None:

@@ -121,9 +121,10 @@ def _pieces(of: Layers, x: TensorSpec, precision: str, *, backward: bool) -> tup
             if step_ns is not None:
                 found.append(Piece(gates, ns=round(of.steps * step_ns)))
             else:
-                product = product_of(of.batch, of.results, width, host_ns=_LAUNCH_NS)
-                if backward:  # its kernels round to TF32, too, and are not faster for it
-                    product = _product(dtype, "", of.batch, of.results, width, host_ns=_LAUNCH_NS)
+                # A backward rounds to TF32, too, and is not faster for it.
+                rounded = "" if backward else precision
+                product = _product(dtype, rounded, of.batch, of.results, width, host_ns=_LAUNCH_NS)
+                if backward:
                     product = replace(product, zeroes=of.batch * of.results * item_bytes)
                 found += [product, Piece(gates, host_ns=_LAUNCH_NS)] * of.steps
             if backward:  # the gradients of the weights
