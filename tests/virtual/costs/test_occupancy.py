@@ -88,8 +88,9 @@ def test_blocks_share_each_sum_of_a_float32_product_with_few_tiles() -> None:
     assert (_blocks(parts), _blocks(sums)) == (256, 128)  # as in a trace of this kernel
 
 
-def test_a_product_on_hoppers_tensor_cores_leaves_no_room_on_its_multiprocessors() -> None:
-    x = _tensor(1024, 1024, dtype="bfloat16")
+@pytest.mark.parametrize("side", [256, 1024])  # tiles of 64 x 8 and of 128 x 64, as in traces
+def test_a_product_on_hoppers_tensor_cores_leaves_no_room_on_its_multiprocessors(side: int) -> None:
+    x = _tensor(side, side, dtype="bfloat16")
     (product,) = _kernels("mm", x, x)
 
     assert "nvjet_sm90" in product.name

@@ -4,8 +4,6 @@ alignment of their rows.
 
 from __future__ import annotations
 
-import re
-
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
 from unstall.virtual.costs.occupancy import ADDS_PARTS, tile_of
 from unstall.virtual.costs.signature import Signature, TensorSpec
@@ -14,9 +12,8 @@ NAMES = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "mv", "addmv", "d
 CUBLAS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation"))
 """The operators that need a cuBLAS handle."""
 _ALIGNED_BYTES = 16
-TILE = 64
-_FLOAT32 = re.compile(r"simt|ffma")
-"""Matches the names of kernels that do not use tensor cores."""
+_TILE = 64
+"""The side of a tile whose size no name tells."""
 
 
 def describe(signature: Signature) -> CallShape | None:
@@ -97,19 +94,16 @@ def tiles(rows: int, columns: int, kernel: str) -> int:
     a tile.
 
     The name of the kernel tells the size of a tile. If it does not, the size is taken to be 64 x
-    64. The same is done if a kernel of tensor cores has smaller tiles, because the names are those
-    of an H200: an H100 launched 48 thread blocks for 256 x 256 results, for which the H200's kernel
-    has tiles of 64 x 8. In traces of an H200, a float32 product of 256 x 1,024 results with tiles
-    of 64 x 64 has 4 x 16 blocks for each part of a sum.
+    64. In traces of an H200, a float32 product of 256 x 1,024 results with tiles of 64 x 64 has
+    4 x 16 blocks for each part of a sum, and a bfloat16 one of 256 x 256 with tiles of 64 x 8 has
+    4 x 32.
 
     Args:
         rows: The number of rows of results.
         columns: The number of columns of results.
         kernel: The name of the kernel.
     """
-    high, wide = tile_of(kernel) or (TILE, TILE)
-    if high * wide < TILE * TILE and not _FLOAT32.search(kernel):
-        high = wide = TILE
+    high, wide = tile_of(kernel) or (_TILE, _TILE)
     return -(-rows // high) * -(-columns // wide)
 
 
