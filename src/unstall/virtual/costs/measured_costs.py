@@ -16,6 +16,7 @@ from itertools import chain, repeat
 from unstall.timeline.columns import CopyDirection
 from unstall.virtual.costs.collectives import Operation, Transfer, transfer
 from unstall.virtual.costs.convolution import by_cudnn, by_gradient, in_one_format, without_bias
+from unstall.virtual.costs.cudnn_search import is_search, search_cost
 from unstall.virtual.costs.families import convolutions, describe
 from unstall.virtual.costs.families.family import Work
 from unstall.virtual.costs.families.indexing import timed_as
@@ -111,6 +112,8 @@ class MeasuredCosts:
         """
         if runs_nothing(signature):
             return OperatorCost(())
+        if is_search(signature):
+            return search_cost(signature)
         if not multiplies_in_tf32(self._gpu):
             signature = replace(signature, precision="")
         split = self._pieces(signature)

@@ -72,6 +72,8 @@ class OperatorCost:
             is a tuple for each pass. A pass can reuse the memory of earlier ones.
         workspaces: The name and the bytes of each workspace. A workspace is allocated once for each
             stream, and not freed after the call.
+        first_ns: The host time of what only the first call with these shapes does.
+        empties_cache: Whether the caching allocator then gives its free memory back to the driver.
         fallback: What the call costs if the device has no room for `temporaries`; None if the call
             then fails.
     """
@@ -80,6 +82,8 @@ class OperatorCost:
     host_ns: int = 0
     temporaries: tuple[tuple[int, ...], ...] = ()
     workspaces: tuple[tuple[str, int], ...] = ()
+    first_ns: int = 0
+    empties_cache: bool = False
     fallback: OperatorCost | None = None
 
     @property

@@ -52,6 +52,9 @@ const std::unordered_set<std::string> untagged_elementwise = {
     "aten::huber_loss_backward", "aten::log_sigmoid_backward", "aten::log_sigmoid_forward", "aten::mse_loss_backward",
     "aten::polar", "aten::rsub", "aten::smooth_l1_loss_backward"};
 
+const std::unordered_set<std::string> searching = {
+    "aten::convolution", "aten::convolution_backward", "aten::cudnn_convolution", "aten::cudnn_convolution_transpose"};
+
 } // namespace
 
 About::About(const c10::OperatorHandle& op)
@@ -74,6 +77,7 @@ About::About(const c10::OperatorHandle& op)
   overwrites = overwriting.count(name.name) != 0;
   asserts = asserts_values(name);
   tf32 = tf32_setting(name);
+  if (searching.count(name.name)) search.emplace("cudnn::search_" + name.name.substr(name.name.find("::") + 2));
   bool same_each_time = generator < 0 && !op.hasTag(at::Tag::nondeterministic_seeded);
   elementwise = !substitute && !shapes && same_each_time &&
       (op.hasTag(at::Tag::pointwise) || untagged_elementwise.count(name.name) != 0);

@@ -7,6 +7,7 @@
 #include "operators.h"
 #include "waits.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/List.h>
 #include <ATen/ops/clone.h>
@@ -73,6 +74,7 @@ class OperatorCall {
     for (size_t i = 0; i < about_.written.size(); i++) launch.input(argument(i), about_.written[i]);
     if (about_.tf32) launch.multiplies(rounds_to_tf32(*about_.tf32));
     bool captured = !about_.view && capturing_here(device_);
+    if (about_.search && !captured && at::globalContext().benchmarkCuDNN()) launch.searches(*about_.search);
     if (captured) capture(launch);
     else if (about_.view) run_values();
     else if (failed(device_)) run_without_values();

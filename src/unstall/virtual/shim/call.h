@@ -23,6 +23,7 @@ struct About {
   bool elementwise = false; // and torch has a Meta kernel in Python alone
   int generator = -1, output_size = -1; // which arguments these are
   std::optional<at::Float32Op> tf32; // see tf32_setting()
+  std::optional<OpName> search; // of cuDNN, for the fastest kernels of a shape: torch.backends.cudnn.benchmark
   int64_t reads = 0; // bytes that CUDA's kernel copies to the host and waits for
   const Substitute* substitute; // nullptr: the CPU's own kernel
   const c10::SafeKernelFunction* shapes; // torch's Meta kernel in C++; nullptr: it has none, or a substitute is used

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 
 namespace unstall {
@@ -57,6 +58,7 @@ struct Table {
   std::deque<std::vector<int64_t>> keys; // by number; never moved
   std::vector<CallFacts> facts;          // by number
   std::unordered_map<Key, int32_t, Hash> numbers;
+  std::set<std::pair<int, int32_t>> searched; // (device, signature)
 };
 
 Table& table() {
@@ -136,6 +138,13 @@ void Signature::outputs() {
 
 void Signature::precision(bool tf32) {
   key_.push_back(tagged(PRECISION, tf32));
+}
+
+Signature Signature::of(OpName other) const {
+  Signature same = *this;
+  same.key_[0] = other.name;
+  same.key_[1] = other.overload;
+  return same;
 }
 
 int32_t Signature::number() const {
@@ -316,11 +325,26 @@ void Launch::output(const at::Tensor& tensor) {
   use(tensor, true);
 }
 
+void Launch::log_search(int64_t stream) {
+  int32_t number = signature_.of(*search_).number();
+  {
+    auto& all = table();
+    std::lock_guard guard(all.lock);
+    if (!all.searched.emplace(device_, number).second) return;
+  }
+  CallFacts facts = logging() ? facts_of(number) : CallFacts{};
+  waiting(Launching{device_, stream, number}, [&] {
+    log_launch(
+        {.code = Code::LAUNCH, .device = device_, .stream = stream, .id = number}, std::max(facts.growth, int64_t(0)));
+  });
+}
+
 bool Launch::log() {
   if (!in_outputs_) signature_.outputs();
   in_outputs_ = true;
   if (in_tf32_) signature_.precision(*in_tf32_);
   int64_t stream = current_stream(device_);
+  if (search_) log_search(stream);
   int32_t number = signature_.number();
   CallFacts facts = logging() ? facts_of(number) : CallFacts{};
   waiting(Launching{device_, stream, number}, [&] {

@@ -32,6 +32,7 @@ class Signature {
   void outputs(); // everything added from now on is an output
   void precision(bool tf32); // of products in float32; after all else
   int32_t number() const;
+  Signature of(OpName other) const; // the same call of another operator
 
  private:
   bool is_repeated(const at::Tensor& tensor);
@@ -61,15 +62,19 @@ class Launch {
   void captured_as(int64_t node) { node_ = node; }
   // It multiplies. If the factors are in float32: whether it rounds them to TF32.
   void multiplies(bool in_tf32) { in_tf32_ = in_tf32; }
+  // Its library first searches for the fastest kernels, if this process has not yet done so for such a call.
+  void searches(OpName search) { search_ = search; }
   bool log(); // returns whether the simulation of the launch includes the operator's read of a value
 
  private:
   void use(const at::Tensor& tensor, bool write);
+  void log_search(int64_t stream);
   Signature signature_;
   int device_;
   int64_t node_ = 0;
   bool in_outputs_ = false;
   std::optional<bool> in_tf32_;
+  std::optional<OpName> search_;
   c10::SmallVector<Use, 16> uses_;
 };
 

@@ -148,7 +148,8 @@ class FirstUses:
 
     def _loading(self, name: str, signature: int, kernels: dict[str, int], loaded: _Loaded) -> int:
         """Returns how long an operator prepares its plan and loads the modules that its new kernels need, in ns."""
-        ns = 0 if signature in loaded.seen else self._startup.shapes.get(name, 0)
+        first_ns = self._startup.shapes.get(name, 0) + self._actions.operators[signature].first_ns
+        ns = 0 if signature in loaded.seen else first_ns
         if kernels:
             ns += self._loading_kernels(name, kernels, loaded)
             ns += self._startup.compiled.get(name, 0) if self.compiles else 0

@@ -220,6 +220,8 @@ class Requests:
                 return self.operate(record, device, stream, handle, cost.fallback, request)
             self._refuse(record, allocator, request, error)
             return None
+        if cost.empties_cache:
+            self.empty_cache(record, device)
         return cost
 
     def _pass(self, record: int, allocator: CachingAllocator, stream: int, sizes: tuple[int, ...]) -> None:

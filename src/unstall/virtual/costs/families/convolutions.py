@@ -127,6 +127,18 @@ def is_by_cudnn(variant: str) -> bool:
     return kind.startswith("forward") and shape != "depthwise"
 
 
+def is_searched(variant: str) -> bool:
+    """Returns whether cuDNN computes the passes of a variant, so that torch can search for its fastest algorithm. Torch
+    computes those of each channel alone, unless they are channels last or in float16."""
+    dtype, _, shape, layouts = variant.split()
+    return shape != "depthwise" or dtype == "float16" or "l" in layouts
+
+
+def gradients(variant: str) -> int:
+    """Returns how many gradients of a backward variant cuDNN computes. Torch adds up that of the bias."""
+    return sum(letter in variant.split()[1].split("-")[1] for letter in "xw")
+
+
 def of_all_gradients(variant: str) -> tuple[str, ...]:
     """Returns the names of the variants of which a variant of one gradient (see `CallShape`) is a
     part. Returns none for other variants.
