@@ -88,6 +88,15 @@ def test_blocks_share_each_sum_of_a_float32_product_with_few_tiles() -> None:
     assert (_blocks(parts), _blocks(sums)) == (256, 128)  # as in a trace of this kernel
 
 
+def test_a_float32_product_leaves_no_arithmetic_to_others_while_it_computes() -> None:
+    x = _tensor(512, 512)
+    parts, sums = _kernels("mm", x, x)
+    (few,) = _kernels("mm", _tensor(128, 128), _tensor(128, 128))
+
+    assert parts.share > 0.8 * WHOLE > sums.share
+    assert few.share < few.blocks < 0.2 * WHOLE  # 16 blocks
+
+
 @pytest.mark.parametrize("side", [256, 1024])  # tiles of 64 x 8 and of 128 x 64, as in traces
 def test_a_product_on_hoppers_tensor_cores_leaves_no_room_on_its_multiprocessors(side: int) -> None:
     x = _tensor(side, side, dtype="bfloat16")

@@ -23,6 +23,8 @@ ADDS_PARTS = re.compile(r"split_k_kernel|splitKreduce")
 """Matches the kernel that follows a matrix product in which several thread blocks sum parts of the
 same results. It adds these parts up.
 """
+_COMPUTES = re.compile(r"ffma|simt_sgemm")
+"""Matches the matrix products in float32 without tensor cores."""
 _BLOCKS_OF_PARTS = 2
 """How many thread blocks per multiprocessor a matrix product has if its blocks sum parts of the
 same results. It was 1.8 to 2.0 in three of four such products in traces of an H200.
@@ -116,6 +118,24 @@ def tile_of(kernel: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
+def _computing(name: str, blocks: int, duration_ns: int, floor_ns: float) -> int:
+    """Returns the share of the device that a matrix product in float32 uses, in thousandths, and 0 for other kernels.
+
+    One thread block keeps the arithmetic units of its multiprocessor busy, however few results it computes, except
+    while the kernel starts and ends. On an H200, two such products of 512 x 512 matrices take as long together as one
+    after the other.
+
+    Args:
+        name: The name of the kernel.
+        blocks: The number of its blocks per multiprocessor, in thousandths.
+        duration_ns: How long it takes.
+        floor_ns: How long an empty kernel takes.
+    """
+    if not _COMPUTES.search(name) or ADDS_PARTS.search(name):
+        return 0
+    return round(min(blocks, WHOLE) * max(1 - floor_ns / duration_ns, 0.0))
+
+
 def with_blocks(
     kernels: tuple[Kernel, ...],
     blocks_of: Callable[[str], int],
@@ -151,6 +171,7 @@ def with_blocks(
         blocks = min(-(-count * WHOLE // multiprocessors), MOST)
         later_waves = max(1 - WHOLE // size * WHOLE / blocks, 0.0)
         tail_ns = round(min(floor_ns, kernel.duration_ns) * later_waves)
-        return replace(kernel, blocks=blocks, size=size, tail_ns=tail_ns)
+        share = max(kernel.share, _computing(name, blocks, kernel.duration_ns, floor_ns))
+        return replace(kernel, blocks=blocks, size=size, tail_ns=tail_ns, share=share)
 
     return tuple(map(placed, kernels))
