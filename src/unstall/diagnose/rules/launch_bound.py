@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.diagnose.changing_shapes import changing_shapes
 from unstall.diagnose.graphed_checks import remedy_without_graph
 from unstall.diagnose.late_launches import Late, divide, usual_length
 from unstall.diagnose.loops import holds_the_loop, lines_of
@@ -41,12 +42,17 @@ def _finding(run: Run, late: Late, lost: I64) -> Finding:
     group = late.group
     exposed = int(lost[group.rows].sum())
     fix, safe_if, edit = _remedy(run, group)
+    shapes = changing_shapes(run, group) if edit else None
+    if shapes:
+        fix = f"{shapes.do}; then {fix}"
     rate = f"{counted(len(group.rows), 'launch')}, of ops that take {usual_length(run, group.rows)}"
     return run.finding(
         "launch-bound",
         group,
-        title="The device waits for the host to dispatch",
-        saw="; ".join([rate, _how_late(run, group, lost), *_mostly_at(run, group, lost)]),
+        title=f"The device waits for the host to dispatch{shapes.of_work if shapes else ''}",
+        saw="; ".join(
+            [*([shapes.saw] if shapes else []), rate, _how_late(run, group, lost), *_mostly_at(run, group, lost)]
+        ),
         fix=fix,
         safe_if=safe_if,
         total_exposed_ns=exposed,

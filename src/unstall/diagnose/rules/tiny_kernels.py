@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import msgspec
 
+from unstall.diagnose.changing_shapes import changing_shapes
 from unstall.diagnose.graphed_checks import remedy_without_graph
 from unstall.diagnose.late_launches import TINY_ROW, divide, usual_length
 from unstall.diagnose.run import Group, Run
 from unstall.result import Finding
 
-_CAPTURE = "or capture them in a CUDA graph (unstall.graphed)"
+_CAPTURE = "capture them in a CUDA graph (unstall.graphed)"
 
 
 def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
@@ -32,12 +33,15 @@ def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
 
 
 def _finding(run: Run, group: Group) -> Finding:
-    capture, edit = remedy_without_graph(run, group.rows) or (_CAPTURE, "graph")
+    capture, edit = remedy_without_graph(run, group.rows) or (f"or {_CAPTURE}", "graph")
+    saw = f"{len(group.rows):,} kernels of {usual_length(run, group.rows)}, in runs of {TINY_ROW} or more"
+    if edit and (shapes := changing_shapes(run, group)):
+        capture, saw = f"or {shapes.do}; then {_CAPTURE}", f"{saw}; {shapes.saw}"
     return run.finding(
         "tiny-kernels",
         group,
         title="Many tiny kernels in a row",
-        saw=f"{len(group.rows):,} kernels of {usual_length(run, group.rows)}, in runs of {TINY_ROW} or more",
+        saw=saw,
         fix="fuse them: torch.compile; foreach=True or fused=True for optimizers; torch._foreach_* for lists "
         f"of tensors; one large operator instead of a loop; {capture}",
         safe_if="the fused version is numerically good enough (rounding may differ); for a CUDA graph, shapes "

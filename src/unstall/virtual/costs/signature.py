@@ -10,6 +10,7 @@ ints stand for themselves.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -130,6 +131,13 @@ class Signature:
         return tuple(_flat(self.outputs))
 
     @property
+    def shapes(self) -> str:
+        """The shapes of the arguments as JSON, as torch's profiler writes them: [] stands for an argument that is no
+        tensor.
+        """
+        return json.dumps([_shape(value) for value in self.inputs], separators=(",", ":"))
+
+    @property
     def repeated_bytes(self) -> int:
         """How many bytes of arguments kernels find in a cache, because an earlier argument has the
         same memory. In `mul(x, x)`, these are the bytes of one `x`.
@@ -151,6 +159,13 @@ class Signature:
         """Returns the argument at `position`. Returns `default` if it is missing or None."""
         value = self.inputs[position] if position < len(self.inputs) else None
         return default if value is None else value
+
+
+def _shape(value: object) -> list[object]:
+    if isinstance(value, TensorSpec):
+        return list(value.sizes)
+    tensors = isinstance(value, tuple) and any(isinstance(each, TensorSpec) for each in value)
+    return [_shape(each) for each in value] if isinstance(value, tuple) and tensors else []
 
 
 def nonzero(value: object) -> bool:

@@ -120,7 +120,9 @@ class _Profiler:
             raise RuntimeError("Profiler is already enabled on this thread")
         shapes, memory, stacks = (bool(rest[at]) if len(rest) > at else False for at in range(3))
         if shapes:
-            warnings.warn("the virtual GPU's profile has no input shapes, and no FLOPs", stacklevel=4)
+            warnings.warn(
+                "the virtual GPU's profile has input shapes of operators that launch, and no FLOPs", stacklevel=4
+            )
         cuda = self._activities.CUDA in activities or state.name.endswith("GPU_FALLBACK")
         asked = Asked(
             cpu=self._activities.CPU in activities,

@@ -57,6 +57,8 @@ class Actions:
             An operator on the CPU has an empty cost.
         names: For each signature of an operator in the log, the name of the operator without its
             namespace.
+        shapes: For each signature of an operator in the log, the name of the operator and the shapes of its
+            arguments as JSON.
         guessed: By name, the operators whose cost could not be computed, with the reason. The
             simulation guesses their costs.
         collectives: The collectives in which this rank took part, in the order of their calls.
@@ -70,6 +72,7 @@ class Actions:
         self.launches_block = False
         self.operators: list[OperatorCost] = []
         self.names: list[str] = []
+        self.shapes: list[tuple[str, str]] = []
         self.guessed: dict[str, str] = {}
         self.collectives: list[Collective] = []
         self.job: tuple[int, int] | None = None
@@ -130,6 +133,7 @@ class Actions:
             self._on_host[len(self.operators)] = signature
         cost = OperatorCost(()) if on_host else self._cost(signature)
         self.names.append(signature.name.removeprefix("aten::"))
+        self.shapes.append((signature.name, signature.shapes))
         number = self.add(("signature", len(self.operators)), self._launched(cost))
         self.operators.append(cost)
         self._of_signature.append(number)

@@ -40,7 +40,7 @@ from unstall.virtual.simulation.history import Done, Happened, History, Ran
 from unstall.virtual.simulation.log_reader import LogReader
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.timeline.collectives import collectives_table, groups_of
-from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows
+from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows, shapes_of
 from unstall.virtual.timeline.notes import host_note, values_notes
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
 from unstall.virtual.timeline.streams_note import streams_note
@@ -99,13 +99,17 @@ def timeline_of(
     def stream_row(device: int, number: int) -> int:
         return number_of.get((device, number), -1)
 
+    called = np.array([(text(name), text(shapes)) for name, shapes in simulation.actions.shapes], np.int32).reshape(
+        -1, 2
+    )
+    host = replace(rows.host, shapes=shapes_of(happened, rows, called[:, 0], called[:, 1]))
     ran = history.ran.whole()
     device_order = np.argsort(ran.start, kind="stable")
     collectives = simulation.actions.collectives
     rank, ranks = simulation.actions.job or (None, None)
     waits = replace(rows.waits, stream=stream_of[rows.waits.stream], on_stream=stream_of[rows.waits.on_stream])
     return Timeline(
-        host=rows.host,
+        host=host,
         device=_device(ran, device_order, rows.row_of, op_names, simulation, rows.host, stream_of),
         waits=waits,
         threads=threads,

@@ -135,6 +135,24 @@ def host_rows(
     return HostRows(host, _waits(done, chosen, row_of), row_of[:-1], _by_record(happened, host, record, closed))
 
 
+def shapes_of(happened: Happened, rows: HostRows, called: I32, shapes: I32) -> I32:
+    """Returns the column `shapes` of the host events: the input shapes of each operator that launched something.
+
+    Args:
+        happened: The records of the log.
+        rows: The host events.
+        called: For each signature of an operator in the log, the index of the operator's name in the timeline's
+            strings.
+        shapes: For each signature, the index of its input shapes.
+    """
+    result = np.full(len(rows.host), -1, np.int32)
+    launches = np.flatnonzero((happened.code == LogCode.LAUNCH) & (rows.by_record >= 0))
+    op, signature = rows.host.op[rows.by_record[launches]], happened.id[launches]
+    own = (op >= 0) & (rows.host.name[op] == called[signature])
+    result[op[own]] = shapes[signature[own]]
+    return result
+
+
 def _by_record(happened: Happened, host: Host, record: I64, closed: I64) -> I32:
     """Returns, for each record of the log, the row of the innermost host event around it on its
     thread; -1 if there is none.

@@ -1,0 +1,93 @@
+"""A CUDA graph is promised together with what must be done first if shapes change in each step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from findings import only
+from traces import TraceBuilder
+
+_STEPS = 8
+
+
+def steps_of(
+    lengths: Sequence[int], *, shapes: bool = True, grids: bool = False, operators: bool = True
+) -> TraceBuilder:
+    """Steps of operators on one input, whose length is another one in each step; the weights have one shape."""
+    trace = TraceBuilder(operators=operators)
+    for length in lengths:
+        with trace.step(), trace.frame("gen.py", 3, "token"):
+            for _ in range(20):
+                with trace.op("aten::addmm", shapes=[[64], [1, length], [length, 64], []] if shapes else None):
+                    trace.launch("gemm", 5.5, grid=[length, 1, 1] if grids else None)
+    return trace
+
+
+def test_shapes_that_grow_in_each_step_are_told_before_a_graph_is_advised() -> None:
+    finding = only(steps_of(range(30, 30 + _STEPS)), "launch-bound")
+    assert finding.title == "The device waits for the host to dispatch work whose shapes grow"
+    assert finding.saw.startswith(
+        "in each step the input shapes of 20 of 20 operators grow (aten::addmm 1x30, 1x31, 1x32, …); "
+    )
+    assert finding.fix.startswith("pad what grows to one length")
+    assert "; then capture these operators in a CUDA graph" in finding.fix
+
+
+def test_without_input_shapes_the_grids_tell() -> None:
+    finding = only(steps_of(range(30, 30 + _STEPS), shapes=False, grids=True, operators=False), "launch-bound")
+    assert "in each step the grids of 20 of 20 launches grow (30 blocks, 31 blocks, 32 blocks, …)" in finding.saw
+
+
+def test_shapes_that_change_without_growing_are_said_to_change() -> None:
+    finding = only(steps_of([30, 41, 35, 52, 33, 47, 38, 60]), "launch-bound")
+    assert finding.title.endswith("work whose shapes change")
+    assert "of 20 of 20 operators change (aten::addmm 1x30, 1x41, 1x35, …)" in finding.saw
+
+
+def test_steps_of_other_numbers_of_operators_differ() -> None:
+    trace = TraceBuilder()
+    for number in range(_STEPS):
+        with trace.step(), trace.frame("gen.py", 3, "token"):
+            for _ in range(20 + number):
+                with trace.op("aten::relu", shapes=[[4]]):
+                    trace.launch("relu", 5.5)
+    assert "steps differ in shapes and operators (20, 21, 22, …)" in only(trace, "launch-bound").saw
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [30] * _STEPS,
+        [30] * (_STEPS - 1) + [7],  # the last batch
+        [30, 40] * (_STEPS // 2),  # each is captured once
+        [30, 31],  # of two steps nobody knows
+    ],
+)
+@pytest.mark.parametrize("recorded", [{"shapes": True}, {"shapes": False, "grids": True}, {"shapes": False}])
+def test_nothing_is_said_of_shapes_that_recur(lengths: list[int], recorded: dict[str, bool]) -> None:
+    finding = only(steps_of(lengths, **recorded), "launch-bound")
+    assert finding.title == "The device waits for the host to dispatch"
+    assert "pad" not in finding.fix
+
+
+def test_layers_of_other_shapes_are_no_change_from_step_to_step() -> None:
+    trace = TraceBuilder()
+    for _ in range(_STEPS):
+        with trace.step(), trace.frame("net.py", 3, "forward"):
+            for layer in range(20):
+                with trace.op("aten::cat", shapes=[[1, 32 + layer]]):
+                    trace.launch("cat", 5.5)
+    assert "pad" not in only(trace, "launch-bound").fix
+
+
+def test_tiny_kernels_whose_shapes_change_are_told_too() -> None:
+    trace = TraceBuilder()
+    for number in range(_STEPS):
+        with trace.step(), trace.frame("gen.py", 3, "token"):
+            for _ in range(64):
+                with trace.op("aten::mul", shapes=[[1, 30 + number]]):
+                    trace.launch("mul", 1)
+    finding = only(trace, "tiny-kernels")
+    assert "64 of 64 operators grow (aten::mul 1x30, 1x31, 1x32, …)" in finding.saw
+    assert "or pad what grows to one length" in finding.fix
