@@ -58,6 +58,32 @@ def test_sync_is_all_the_time_after_a_wait_until_the_device_works_again() -> Non
     assert idle(trace) == with_first(sync=27_000)
 
 
+def test_a_wait_costs_no_more_than_it_took_and_the_rest_is_what_the_host_did() -> None:
+    """The wait begins with the end of its op and takes 1 µs; then the host dispatches for 80."""
+    trace = Program()
+    trace.launch("gemm", 3)
+    trace.sync()
+    trace.work(80)
+    trace.launch("gemm", 100)
+    took = next(int(event["dur"]) for event in trace.events if "Synchronize" in str(event["name"]))
+    assert took < 10_000
+    parts = idle(trace)
+    assert parts["sync"] == took
+    assert parts["launch"] == 5_000 + 85_000 - took
+
+
+def test_time_in_python_after_a_wait_is_pythons() -> None:
+    trace = Program()
+    trace.start()
+    trace.sync()
+    with trace.op("aten::relu"):
+        trace.work(20)
+    trace.work(1_000)
+    with trace.op("aten::mm"):
+        trace.launch("gemm", 100)
+    assert idle(trace) == with_first(sync=25_000, python=1_000_000, latency=2_000)
+
+
 def test_sync_is_a_wait_that_returns_microseconds_before_its_op_ends() -> None:
     """The clocks are 17.5 µs apart."""
     trace = Program()

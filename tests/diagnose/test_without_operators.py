@@ -102,7 +102,8 @@ def test_what_the_device_did_and_what_kept_it_waiting_is_the_same(name: str) -> 
         most = LONG_OPERATORS.get(name, 0.05)
         assert share(bare.accounts, cause) == pytest.approx(share(whole.accounts, cause), abs=most)
     for others in (host, *((cause,) for cause in IDLE_CAUSES if cause not in host)):
-        assert share(bare.accounts, *others) == pytest.approx(share(whole.accounts, *others), abs=1e-4)
+        # A launch has its latency apart, a wait has it with its own time.
+        assert share(bare.accounts, *others) == pytest.approx(share(whole.accounts, *others), abs=1e-3)
 
 
 @EACH

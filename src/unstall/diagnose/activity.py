@@ -124,6 +124,15 @@ class HostActivity:
         return _waits(self._timeline, self._ours, self.skew_ns)
 
     @cached_property
+    def waits_took(self) -> I64:
+        """How long each wait takes with the operator or the copy that it belongs to, such as `.item()`, in ns."""
+        host, waits = self._timeline.host, self.waits
+        frames = np.isin(host.kind, (HostKind.PYTHON, HostKind.ANNOTATION))
+        operation = operations(self._timeline, outermost(host.parent, host.kind == HostKind.OP, frames))[waits.row]
+        start, end = (each[np.where(operation >= 0, operation, waits.row)] for each in (host.start, host.end))
+        return np.maximum(waits.end, end) - start
+
+    @cached_property
     def _loading(self) -> I64:
         return _outer_rows(self._timeline, self._ours & is_data_loading(self._timeline))
 

@@ -1,7 +1,8 @@
 """Finds why a device was idle.
 
-Each idle interval has one or two causes. The interval ends with a launch. The first cause is for
-the time until the call that launched has returned. The second cause is for the time after that.
+Each idle interval has up to three causes. It ends with a launch. If it begins with a wait, the first
+cause is that wait, for as long as the wait took at most. The second cause is for the rest of the time
+until the call that launched has returned, and the third for the time after that.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ _MOST_CANDIDATES = 16  # events to try per interval, the latest to start first
 def explain_gaps(
     timeline: Timeline, ops: Bool, busy: Intervals, activity: HostActivity, window: tuple[int, int]
 ) -> Gaps:
-    """Finds one or two causes for each idle interval: why did the op at the end of the interval
+    """Finds up to three causes for each idle interval: why did the op at the end of the interval
     start so late?
 
-    Before the call that launched this op returns, the host causes the idle time. The cause is the
-    activity that took most of the host's time. If a wait emptied the launch queue, this wait is
-    also the cause of the time until the next launch. All work of a thread that only fetches batches
-    counts as data loading. If no op follows the interval, the cause is other work of the host, or
-    unknown.
+    Before the call that launched this op returns, the host causes the idle time. If a wait emptied
+    the launch queue, this wait is the first cause: it made the host late, by as long as it took
+    with its operator at most. The cause of the rest is the activity that took most of the host's
+    time. All work of a thread that only fetches batches counts as data loading. If no op follows
+    the interval, the cause is other work of the host, or unknown.
 
     After the call has returned, the host does not cause the idle time. If the op waits for an event
     of another stream, the cause is this event. Otherwise, the cause is latency. The cause is
     unknown if the recording lacks the op's launch, or lacks the kernels of a graph that was
     launched.
 
-    If an interval has time both before and after the return of the call, it becomes two rows of the
-    result, each with its own cause. There is one exception. If the cause before the return is, for
-    example, a wait or the loading of a batch, this is also the cause of the op's usual latency:
-    without the wait or the loading, the device would not have run out of work.
+    Each part of an interval becomes a row of the result, with its own cause. There is one exception.
+    If the cause before the return is, for example, a wait or the loading of a batch, this is also
+    the cause of the op's usual latency: without the wait or the loading, the device would not have
+    run out of work.
 
     Args:
         timeline: The recorded run.
@@ -56,26 +57,33 @@ def explain_gaps(
     end = find_hand_overs(timeline, ops, idle, activity.feeding, activity.skew_ns)
     skew = max(_SKEW_NS, activity.skew_ns)
     doings = _doings(activity)
-    late = _shares(activity, doings, idle, end, skew).argmax(axis=0).astype(np.int8)
+    drain = _draining_wait(activity, idle.start, end.begun_at, skew)
+    by_wait, waited_for, shares = _shares(activity, doings, idle, end, drain)
+    late = shares.argmax(axis=0).astype(np.int8)
+    alone = idle.start + by_wait >= end.had
+    late[alone] = waited_for[alone]
     held = end.by_event & (idle.end - end.had > end.usual_ns)  # an event that was over holds nothing
     after = np.where(end.unknown, CAUSE["unknown"], np.where(held, CAUSE["event"], CAUSE["latency"]))
     # If no op follows, this device is done, but the others may not be.
     elsewhere = Intervals.union(timeline.device.start[~ops], timeline.device.end[~ops])
     others_work = (end.op < 0) & (2 * elsewhere.covered(idle.start, idle.end) >= idle.end - idle.start)
     late[others_work], after[others_work] = CAUSE["event"], CAUSE["event"]
+    by_wait[others_work] = 0
     was_late = end.had > idle.start
     usual = was_late & (after == CAUSE["latency"]) & (idle.end - end.had <= end.usual_ns)
     # A faster host leaves the latency of its launch; without the wait or the fetch, there would be neither.
     behind = usual & ((late == CAUSE["launch"]) | (late == CAUSE["python"]))
     split = np.where((usual & ~behind) | (was_late & (late == after)), idle.end, end.had)
+    waited = np.where(alone, idle.start, idle.start + by_wait)
 
-    row = np.repeat(np.arange(len(idle)), 2)
-    bounds = np.stack((idle.start, split, split, idle.end), axis=1).reshape(-1, 2)
-    cause = np.stack((late, after.astype(np.int8)), axis=1).reshape(-1)
+    row = np.repeat(np.arange(len(idle)), 3)
+    bounds = np.stack((idle.start, waited, waited, split, split, idle.end), axis=1).reshape(-1, 2)
+    cause = np.stack((waited_for, late, after.astype(np.int8)), axis=1).reshape(-1)
     kept = bounds[:, 0] < bounds[:, 1]
     row, bounds, cause = row[kept], bounds[kept], cause[kept]
     parts, end = Intervals(bounds[:, 0], bounds[:, 1]), end.at(row)
-    culprit = _culprits(timeline, activity, doings, parts, end, cause, skew)
+    drained = np.where(parts.start == idle.start[row], drain[row], -1)
+    culprit = _culprits(timeline, activity, doings, parts, end, cause, drained)
     behind = np.where(behind[row] & (cause == CAUSE["latency"]), late[row], -1).astype(np.int8)
     one = np.flatnonzero(behind >= 0)
     culprit[one] = culprit[one - 1]  # the row before is the part in which the host was late
@@ -110,11 +118,27 @@ def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
     )
 
 
-def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: HandOver, skew: int) -> I64:
+def _shares(
+    activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals, end: HandOver, drain: I64
+) -> tuple[I64, I8, I64]:
     """Returns how much of each idle interval is due to each cause, in ns.
 
-    Counts only the time until the next launch reaches the device. The result has a row for each cause, in the order of
-    IDLE_CAUSES, and a column for each interval.
+    Counts only the time until the next launch reaches the device.
+
+    A wait that emptied the launch queue made the host late, by as long as it took at most: of the time in which the
+    host dispatches after it, only so much is due to it.
+
+    Args:
+        activity: What the host did.
+        doings: The activities that may have delayed launches.
+        idle: The intervals.
+        end: How each of them ends.
+        drain: For each interval, the wait that emptied the launch queue, as an index into `activity.waits`, or -1.
+
+    Returns:
+        - How much is due to that wait.
+        - The cause that this time has: `sync` or `copy`.
+        - The rest: an array with a row for each cause, in the order of IDLE_CAUSES, and a column for each interval.
     """
     shares = np.zeros((len(IDLE_CAUSES), len(idle)), dtype=np.int64)
     waits = activity.waits
@@ -126,17 +150,23 @@ def _shares(activity: HostActivity, doings: tuple[_Doing, ...], idle: Intervals,
         until = np.minimum(end.begun, end.had) if doing.cause == "sync" else end.had
         shares[CAUSE[doing.cause]] = own.covered(idle.start, until)
 
+    each = np.arange(len(idle))
+    drained = drain >= 0
+    for_copy = waits.for_copy[np.maximum(drain, 0)] if len(waits) else drained
+    waited_for = np.where(for_copy, CAUSE["copy"], CAUSE["sync"]).astype(np.int8)
+    took = activity.waits_took[np.maximum(drain, 0)] if len(waits) else np.zeros(len(idle), np.int64)
     dispatching = end.had - idle.start - shares.sum(axis=0)
-    drain = _draining_wait(activity, idle.start, end.begun_at, skew)
-    for_copy = waits.for_copy[np.maximum(drain, 0)] if len(waits) else drain >= 0
+    while_waiting = shares[waited_for, each]
+    after_it = np.clip(took - while_waiting, 0, dispatching)
+    by_wait = np.where(drained, while_waiting + after_it, 0)
+    shares[waited_for[drained], each[drained]] = 0
     # The host that launches nothing more does other work. Without its side, nobody knows.
     other_work = CAUSE["python"] if activity.operators else CAUSE["unknown"]
-    late = np.where(end.nothing_follows, other_work, np.where(end.fed, CAUSE["input"], CAUSE["launch"]))
-    to = np.where(drain < 0, late, np.where(for_copy, CAUSE["copy"], CAUSE["sync"]))
-    np.add.at(shares, (to, np.arange(len(idle))), dispatching)
+    to = np.where(end.nothing_follows, other_work, np.where(end.fed, CAUSE["input"], CAUSE["launch"]))
+    np.add.at(shares, (to, each), dispatching - np.where(drained, after_it, 0))
     shares[CAUSE["input"], end.fed] += shares[CAUSE["python"], end.fed]
     shares[CAUSE["python"], end.fed] = 0
-    return shares
+    return by_wait, waited_for, shares
 
 
 def _culprits(
@@ -146,12 +176,13 @@ def _culprits(
     idle: Intervals,
     end: HandOver,
     cause: I8,
-    skew: int,
+    drain: I64,
 ) -> I32:
     """Returns, for each idle interval, the event of the host to blame, as the index of a row of
     `timeline.host`; -1 if the cause of the interval is unknown.
 
-    This event is the wait that emptied the launch queue, another activity, or the launch.
+    This event is the wait that emptied the launch queue, another activity, or the launch. `drain` has that wait, as an
+    index into `activity.waits`, or -1.
     """
     host = timeline.host
     culprit = np.where(cause == CAUSE["unknown"], -1, end.launch).astype(np.int32)
@@ -163,7 +194,6 @@ def _culprits(
         if doing.cause == "input" and len(rows):  # work on a batch after it was fetched counts as its loading
             after = mine[(longest < 0) & end.fed[mine]]
             culprit[after] = rows[np.maximum(np.searchsorted(host.start[rows], end.begun_at[after]) - 1, 0)]
-    drain = _draining_wait(activity, idle.start, end.begun_at, skew)
     drained = np.flatnonzero((drain >= 0) & ((cause == CAUSE["sync"]) | (cause == CAUSE["copy"])))
     culprit[drained] = activity.waits.row[drain[drained]]
     mine = np.flatnonzero(cause == CAUSE["python"])

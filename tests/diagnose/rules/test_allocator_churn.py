@@ -27,10 +27,11 @@ def allocating(call: str | None, *, first_step_only: bool = False, kernel_us: fl
 
 def test_cuda_malloc_in_every_step_is_found_with_what_the_device_waits() -> None:
     """The device is dry from the end of the `.item()`; the next kernel starts after leaving its two operators (2 µs),
-    entering one (1), 200 µs of cudaMalloc, leaving (1), launching (5) and arriving (2)."""
+    entering one (1), 200 µs of cudaMalloc, leaving (1), launching (5) and arriving (2). All but the driver's 200
+    and the 2 of arriving are due to the `.item()`."""
     finding = only(allocating("cudaMalloc"), "allocator-churn")
     assert place(finding) == ("train.py", 12, "train")
-    assert (finding.count, finding.wait_ns, finding.exposed_ns) == (STEPS, 200_000, 211_000)
+    assert (finding.count, finding.wait_ns, finding.exposed_ns) == (STEPS, 200_000, 202_000)
     assert finding.edit == "keep-cache:train.py:12:aten::empty"
     assert not finding.harmless
 
@@ -60,7 +61,7 @@ def test_one_empty_cache_that_gives_back_several_blocks_is_one_wait() -> None:
 def test_a_cache_that_grows_in_the_first_step_alone_is_first_use() -> None:
     trace = allocating("cudaMalloc", first_step_only=True)
     assert found(trace, "allocator-churn") == []
-    assert only(trace, "first-use").exposed_ns == round(211_000 / STEPS)
+    assert only(trace, "first-use").exposed_ns == round(202_000 / STEPS)
 
 
 def test_pinned_memory_has_a_finding_of_its_own() -> None:

@@ -81,7 +81,7 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
     if harmless:
         saw += COSTS_NOTHING
     else:
-        saw += f", and idled for {duration(round(exposed / count))} after each"
+        saw += f", and idled for {duration(round(exposed / count))} because of each"
     return run.finding(
         way.rule,
         group,
