@@ -95,8 +95,9 @@ class Integrity(msgspec.Struct, frozen=True, kw_only=True):
         ok: False if something is missing or damaged that may change a figure.
         notes: What was repaired, dropped or assumed, one sentence each.
         shortfall: Why the result is not about the part of the run that the user asked for, but
-            about another part, or about only some of its steps. None if it is about all that was
-            asked for. The verdict begins with this text.
+            about another part, or about only some of its steps; and how much of the program's own
+            work a simulated run does not charge. None if it is about all that was asked for. The
+            verdict begins with this text.
     """
 
     ok: bool

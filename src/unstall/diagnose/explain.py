@@ -18,6 +18,7 @@ from unstall.diagnose.input_check import load_usable
 from unstall.diagnose.left_out import left_out_of
 from unstall.diagnose.lines import cost_by_line
 from unstall.diagnose.memory import memory_over_time
+from unstall.diagnose.not_charged import note_of_free_work
 from unstall.diagnose.notes import notes_of
 from unstall.diagnose.outlook import look_ahead
 from unstall.diagnose.per_step import copies_per_step, launches_per_step, waits_per_step
@@ -117,7 +118,7 @@ def explain(
     if outlook and (caveat := outlook.caveat()):
         verdict = msgspec.structs.replace(verdict, text=f"{caveat} {verdict.text}")
     meta = timeline.meta
-    short_of = (meta.shortfall, shortfall_of(run) if known else None)
+    short_of = (meta.shortfall, shortfall_of(run) if known else None, note_of_free_work(run) if known else None)
     shortfall = " ".join(_sentence(each) for each in short_of if each) or None
     if shortfall:
         verdict = msgspec.structs.replace(verdict, text=f"{shortfall} {verdict.text}")

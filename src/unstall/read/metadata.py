@@ -123,6 +123,11 @@ class _Launching(Struct):
     free_work: bool = False
 
 
+class _FreeWork(Struct):
+    free_work_ns: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] | None = None
+    free_work_at: str = ""
+
+
 class _Short(Struct):
     shortfall: str | None = None
 
@@ -185,6 +190,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
     stretches = _value(members, "unstall", _Stretches)
     noted = _value(members, "unstall", _Noted) or _Noted()
     launching = _value(members, "unstall", _Launching) or _Launching()
+    free = _value(members, "unstall", _FreeWork) or _FreeWork()
     short = _value(members, "unstall", _Short) or _Short()
     left_out = (_value(members, "unstall", _LeftOut) or _LeftOut()).left_out
     predicted = _value(members, "unstall", _Predicted) or _Predicted()
@@ -218,6 +224,8 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         user=tuple(told.user),
         launches_block=launching.launches_block,
         free_work=launching.free_work,
+        free_work_ns=free.free_work_ns,
+        free_work_at=free.free_work_at[:LONGEST_NOTE],
         shortfall=short.shortfall and short.shortfall[:LONGEST_NOTE],
         left_out=StepsLeftOut(**msgspec.structs.asdict(left_out)) if left_out else None,
         notes=(*notes, *(note[:LONGEST_NOTE] for note in noted.notes[:MOST_NOTES])),

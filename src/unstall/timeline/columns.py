@@ -379,6 +379,8 @@ class Meta(msgspec.Struct, frozen=True):
     user: tuple[str, ...] = ()  # globs of the files that count as the user's code, as `unstall run` was told
     launches_block: bool = False  # each launch waited until its work was done: CUDA_LAUNCH_BLOCKING=1
     free_work: bool = False  # work of the host that is not torch's (NumPy, loops) took no time in a simulated run
+    free_work_ns: int | None = None  # … how long it took here in a step, if that is known
+    free_work_at: str = ""  # … and where most of it was: "at train.py:4"
     shortfall: str | None = None  # what the recording was meant to hold and does not, and what to do: a sentence
     left_out: StepsLeftOut | None = None  # steps of the recording that the file does not have
     notes: tuple[str, ...] = ()  # what was repaired or dropped, one sentence each

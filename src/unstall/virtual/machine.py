@@ -65,6 +65,7 @@ class WatchedSpan:
         """Returns the timeline of the span. If the span has not ended, the timeline ends at the
         current time. Raises UsageError if torch was not imported.
         """
+        from unstall.virtual.timeline.free_work import with_free_work
         from unstall.virtual.timeline.steps import with_found_steps, with_iterations
         from unstall.virtual.timeline.window import cut
 
@@ -76,7 +77,8 @@ class WatchedSpan:
             [(source, at.ns() - self.start_ns) for source, at in noted]
             for noted in (self.step_boundaries, self.loop_ends)
         )
-        return with_iterations(with_found_steps(part, boundaries, ends))
+        found = with_iterations(with_found_steps(part, boundaries, ends))
+        return with_free_work(found, self.machine.simulator, found.meta.zero_ns) if self.machine.simulator else found
 
 
 class Machine:
@@ -144,7 +146,7 @@ class Machine:
         """Returns for how long, in ns of real time, the main thread has worked so far without
         advancing its virtual clock.
         """
-        return self.simulator.simulation.clock.not_charged_ns if self.simulator is not None else 0
+        return self.simulator.simulation.clock.free.total_ns if self.simulator is not None else 0
 
     def race_mark(self) -> int:
         """Returns a number for the current point of the program. A range of two such numbers, given

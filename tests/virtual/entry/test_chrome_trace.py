@@ -132,8 +132,9 @@ def test_that_launches_block_comes_back(tmp_path: Path) -> None:
 
 
 def test_that_other_work_took_no_time_comes_back(tmp_path: Path) -> None:
-    given = load(_TRACES / "waits.json.gz").with_meta(free_work=True)
-    assert _through_a_file(given, tmp_path / "trace.json").meta.free_work
+    told = {"free_work": True, "free_work_ns": 11_000_000, "free_work_at": "at train.py:4"}
+    meta = _through_a_file(load(_TRACES / "waits.json.gz").with_meta(**told), tmp_path / "trace.json").meta
+    assert {name: getattr(meta, name) for name in told} == told
 
 
 def test_what_the_run_was_told_of_steps_and_of_the_users_files_comes_back(tmp_path: Path) -> None:

@@ -107,6 +107,8 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
         "known_error": meta.known_error,
         "launches_block": meta.launches_block or None,
         "free_work": meta.free_work or None,
+        "free_work_ns": meta.free_work_ns,
+        "free_work_at": meta.free_work_at or None,
         "shortfall": meta.shortfall,
         "memory": None
         if meta.reserved_peak_bytes is None

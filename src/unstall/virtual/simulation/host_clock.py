@@ -12,6 +12,7 @@ import numpy as np
 
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.log import Stack
+from unstall.virtual.simulation.free_work import FreeWork
 
 
 class Moment(NamedTuple):
@@ -36,12 +37,11 @@ class HostClock(Protocol):
 
     Attributes:
         scale: The factor by which measured times are multiplied.
-        not_charged_ns: For how long, in ns of real time, the main thread has worked without
-            advancing its clock.
+        free: The work of the main thread that did not advance its clock.
     """
 
     scale: float
-    not_charged_ns: int
+    free: FreeWork
 
     def know(self, stacks: Sequence[Stack]) -> None:
         """Adds the next Python stacks of the shim's log. They are numbered in the order in which they are added."""
@@ -72,12 +72,6 @@ class HostClock(Protocol):
         Args:
             thread: The number of the thread.
             ns: The time in ns.
-        """
-
-    def unmodelled(self) -> dict[tuple[int, int], int]:
-        """Returns the real time, in ns, of the host work that did not advance the clock. The keys
-        are `(before, after)`: the numbers of the Python stacks before and after the work, or -1 for
-        an unknown stack.
         """
 
 

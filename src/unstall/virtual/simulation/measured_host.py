@@ -8,6 +8,7 @@ import numpy as np
 
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.log import LogCode, Stack
+from unstall.virtual.simulation.free_work import FreeWork
 from unstall.virtual.simulation.host_clock import Moment, previous
 
 
@@ -19,10 +20,8 @@ class MeasuredHost:
         scale: The factor by which measured times are multiplied, except times of sleep.
     """
 
-    not_charged_ns = 0
-
     def __init__(self) -> None:
-        self.scale = 1.0
+        self.scale, self.free = 1.0, FreeWork()
         self._last: dict[int, int] = {}
         self._end = 0
         self._left_out: dict[int, int] = {}
@@ -49,9 +48,6 @@ class MeasuredHost:
 
     def leave_out(self, thread: int, ns: int) -> None:
         self._left_out[thread] = self._left_out.get(thread, 0) + ns
-
-    def unmodelled(self) -> dict[tuple[int, int], int]:
-        return {}
 
     def _take_left_out(self, thread: np.ndarray) -> I64:
         """Returns, for each record, how much of the real time before it does not count as work, in

@@ -9,6 +9,7 @@ import numpy as np
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import HostCosts
 from unstall.virtual.log import ON_HOST, LogCode, Stack, Within
+from unstall.virtual.simulation.free_work import FreeWork
 from unstall.virtual.simulation.host_clock import Moment
 from unstall.virtual.simulation.measured_host import MeasuredHost
 from unstall.virtual.simulation.modelled_host import ModelledHost
@@ -20,11 +21,10 @@ class MixedHost:
     its modelled time, or its real time multiplied by `scale`, whichever is longer.
     """
 
-    not_charged_ns = 0
-
     def __init__(self, costs: HostCosts) -> None:
         self._modelled = ModelledHost(costs)
         self._measured = MeasuredHost()
+        self.free = FreeWork()
 
     @property
     def scale(self) -> float:
@@ -52,6 +52,3 @@ class MixedHost:
 
     def leave_out(self, thread: int, ns: int) -> None:
         self._measured.leave_out(thread, ns)
-
-    def unmodelled(self) -> dict[tuple[int, int], int]:
-        return {}

@@ -11,6 +11,7 @@ from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import HostCosts
 from unstall.virtual.log import NO_PYTHON, LogCode, Stack, Within
 from unstall.virtual.simulation.bytecode_paths import units_between
+from unstall.virtual.simulation.free_work import FreeWork
 from unstall.virtual.simulation.host_clock import Moment, by_thread, previous
 from unstall.virtual.simulation.measured_host import MeasuredHost
 
@@ -33,17 +34,17 @@ class ModelledHost:
     called lately costs extra, because the CPU's caches no longer hold its code, and so does freeing
     a tensor that another thread has made.
 
-    Other work, such as loops, NumPy and other libraries, costs nothing. `unmodelled` has the real
-    time that such work took on the main thread.
+    Other work, such as loops, NumPy and other libraries, costs nothing. `free` has the real time that
+    such work took on the main thread.
     """
 
     scale = 1.0
 
     def __init__(self, costs: HostCosts) -> None:
-        self.not_charged_ns = 0
+        self.free = FreeWork()
+        self._records = 0
         self._costs = costs
         self._real = MeasuredHost()
-        self._unmodelled: dict[tuple[int, int], int] = {}
         self._stacks: list[Stack] = []
         self._between: dict[int, int] = {}
         self._last: dict[int, int] = {}
@@ -75,7 +76,8 @@ class ModelledHost:
         real = self._real.work(records, usual, woken, begun)
         outside = (records["thread"] == _MAIN_THREAD) & (records["within"] == Within.NO_OPERATOR)
         for row in np.flatnonzero(outside & (real - work > _NOTED_NS)).tolist():
-            self._note(int(before[row]), int(stack[row]), int(real[row] - work[row]))
+            self.free.add(int(before[row]), int(stack[row]), self._records + row, int(real[row] - work[row]))
+        self._records += len(records)
         return work
 
     def read(self, moment: Moment) -> int:
@@ -85,18 +87,11 @@ class ModelledHost:
         work = self._moved((before + 1) << 32 | moment.stack) if moved else 0
         beyond = self._real.read(moment) - work
         if moment.thread == _MAIN_THREAD and beyond > _NOTED_NS:
-            self._note(before, moment.stack, beyond)
+            self.free.add(before, moment.stack, self._records, beyond)
         return work
 
     def leave_out(self, thread: int, ns: int) -> None:
         self._real.leave_out(thread, ns)
-
-    def unmodelled(self) -> dict[tuple[int, int], int]:
-        return self._unmodelled
-
-    def _note(self, before: int, after: int, ns: int) -> None:
-        self.not_charged_ns += ns
-        self._unmodelled[before, after] = self._unmodelled.get((before, after), 0) + ns
 
     def _charge_python(self, work: I64, before: I64, stack: I64) -> None:
         """Adds to `work` the cost of the Python code that ran before each record of the shim's log.

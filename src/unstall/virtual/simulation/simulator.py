@@ -10,7 +10,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from unstall.line_digests import LineDigests
+from unstall.timeline.columns import I64
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import checked_settings_text
 from unstall.virtual.clock_log import ClockLog
@@ -392,6 +395,22 @@ class Simulator:
                 self._folder,
                 self._digests,
             )
+
+    def free_work(self) -> tuple[I64, I64, I64, I64]:
+        """Returns the work of the host that took no time on the virtual clock, as columns: the numbers of the call
+        stacks before and after it, the time in ns of the virtual clock at which it was done, and how long it took here.
+        """
+        with self.simulated():
+            before, after, record, ns = self.simulation.clock.free.whole()
+            done = self.simulation.history.done.whole()
+            last = np.searchsorted(done.record, record, side="right") - 1
+            return before, after, done.end[last] if len(done.end) else record, ns
+
+    def place_between(self, pair: tuple[int, int]) -> str:
+        """Returns words for where work lies between two call stacks, which are given by number: "at train.py:4"."""
+        from unstall.virtual.timeline.notes import place_of
+
+        return place_of(pair, self._log.stacks, self._folder)
 
     def _set_headroom(self, device: int) -> None:
         self._source.set_headroom(device, self.simulation.requests.headroom(device, self._workspace_bytes))

@@ -4,12 +4,13 @@ are that the program computes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from unstall.figures import counted, duration, listed
 from unstall.virtual.log import Stack
 from unstall.virtual.options import HostClock, Numerics
 from unstall.virtual.own_place import own_place
+from unstall.virtual.simulation.free_work import longest
 from unstall.virtual.simulation.simulate import Simulation
 
 _VALUES: dict[Numerics, str] = {
@@ -85,23 +86,24 @@ def host_note(simulation: Simulation, stacks: Sequence[Stack], host: HostClock, 
             f"libraries) takes as long as it took here, times {simulation.clock.scale:g}: the host's scale, by how "
             "long the modelled host and this one take for products and sums on the CPU"
         )
-    left = simulation.clock.unmodelled()
-    if sum(left.values()) < _NOT_CHARGED_NS:
+    free = simulation.clock.free
+    if free.total_ns < _NOT_CHARGED_NS:
         return f"{_MODELLED}; --host mixed charges it"
-    return f"{_MODELLED}: {_told(left, stacks, folder)}. --host mixed charges it"
+    before, after, _, ns = free.whole()
+    pair, took = longest(before, after, ns)
+    where = place_of(pair, stacks, folder)
+    most = f", {duration(took)} of it {where}" if where else ""
+    return f"{_MODELLED}: here it took {duration(free.total_ns)}{most}. --host mixed charges it"
 
 
-def _told(left: Mapping[tuple[int, int], int], stacks: Sequence[Stack], folder: str) -> str:
-    """Returns words on work that took no virtual time: how long it took on this machine, and
-    between which two lines most of it lies.
+def place_of(pair: tuple[int, int], stacks: Sequence[Stack], folder: str) -> str:
+    """Returns words for where work lies: "at train.py:4", or between which two lines; "" if this is unknown.
 
-    `left` has the work in ns, by the numbers of the call stacks before and after it.
+    Args:
+        pair: The numbers of the call stacks before and after the work; -1 if unknown.
+        stacks: The call stacks of the log, by number.
+        folder: The folder in which the program was started.
     """
-    total = f"here it took {duration(sum(left.values()))}"
-    longest = max(left, key=lambda pair: left[pair])
-    places = [own_place(stacks[number] if number >= 0 else (), folder) for number in longest]
+    places = [own_place(stacks[number] if number >= 0 else (), folder) for number in pair]
     before, after = (place[0] if place is not None else "" for place in places)
-    if not after:
-        return total
-    where = f"at {after}" if before in ("", after) else f"between {before} and {after}"
-    return f"{total}, {duration(left[longest])} of it {where}"
+    return f"at {after}" if before in ("", after) and after else f"between {before} and {after}" if after else ""

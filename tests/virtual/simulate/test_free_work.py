@@ -1,0 +1,32 @@
+"""How much work in a step the virtual clock does not charge."""
+
+from __future__ import annotations
+
+import pytest
+from virtual.simulate.runs import begin
+
+from unstall.virtual.timeline.free_work import with_free_work
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(("host", "usual"), [("modelled", 5 * MS), ("measured", None)])
+def test_it_is_that_of_the_usual_step_without_set_up_and_the_first(host: str, usual: int | None) -> None:
+    log, simulator = begin(host=host)
+    log.launch(1_000)
+    log.host_ns += 3_000 * MS  # before the steps
+    for step, took in enumerate((700, 5, 5, 5, 5, 90, 5, 5)):  # in one of them, another process has the CPU
+        with log.mark(f"ProfilerStep#{step}"):
+            log.launch(1_000)
+            log.host_ns += took * MS
+            log.launch(1_000)
+    meta = with_free_work(simulator.timeline(), simulator, 0).meta
+    assert meta.free_work_ns == (usual if usual is None else pytest.approx(usual, rel=0.01))
+
+
+def test_without_steps_nothing_is_known() -> None:
+    log, simulator = begin()
+    log.launch(1_000)
+    log.host_ns += 5 * MS
+    log.launch(1_000)
+    assert with_free_work(simulator.timeline(), simulator, 0).meta.free_work_ns is None
