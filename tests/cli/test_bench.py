@@ -105,6 +105,7 @@ def test_a_comparison_is_by_the_baselines_time(unstall: Cli, tmp_path: Path) -> 
         (("1", "--setup", "exit(1)"), 2, "the setup fails: it ends the program, by SystemExit: 1"),
         (("1", "--html", "page.html"), 2, "--html: there is no such option: -o page.html writes a page"),
         (("1", "--vs", "1"), 2, "a statement is there twice"),
+        (("1", "2 + 2"), 2, "unrecognized arguments: 2 + 2; another statement needs --vs before it: --vs '2 + 2'"),
         (("1", "--by", "wall"), 2, "--by and --same-within need --vs"),
         (("1", "--fail-above", "5%"), 2, "--fail-above is about a baseline"),
         (("1", "--max-seconds", "soon"), 2, "--max-seconds: 'soon' is no time"),

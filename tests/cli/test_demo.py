@@ -113,6 +113,7 @@ def test_a_compiler_that_fails_is_told_and_fails(here: Path) -> None:
     command = [sys.executable, "-m", "unstall", "demo"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 1
+    assert done.stderr.startswith("unstall: running train.py …\n")  # into a pipe, all else may come late
     assert "unstall: compiling the virtual GPU failed" in done.stderr
     assert "unstall demo --recorded" in done.stderr
 

@@ -74,8 +74,9 @@ def test_before_the_mending_it_says_to_mark_steps_that_are_not_certain(
     result = _waiting()
     _show(replace(result, steps=replace(result.steps, found_by=found_by)))
     lines = capsys.readouterr().out.splitlines()
-    at = lines.index("# once something is mended:")
-    assert (lines[at - 1] if lines[at - 1].startswith("#") else None) == advice
+    next_to = "# once something is mended:" if found_by != "whole" else "unstall show 1"
+    before = lines[next(number for number, line in enumerate(lines) if line.startswith(next_to)) - 1]
+    assert (before if before.startswith("#") else None) == advice
     assert max(map(len, lines)) <= 80
 
 

@@ -104,7 +104,8 @@ def test_an_upload_inside_blocks_too() -> None:
 def test_all_that_the_optimizer_needs_is_said_at_once() -> None:
     finding, _ = capture(steps(optimizer="AdamW"))
     assert (
-        "make the optimizer with capturable=True, and with lr=torch.tensor(…, device='cuda') if a scheduler changes "
+        "make the optimizer with capturable=True, which rounds a little differently, and with "
+        "lr=torch.tensor(…, device='cuda') if a scheduler changes "
         "the learning rate" in finding.fix
     )
 

@@ -89,6 +89,14 @@ def test_an_evaluation_between_two_training_loops_is_in_no_step(by: str) -> None
     assert result.steps.mean_ns == pytest.approx(alone.steps.mean_ns, rel=0.02)
 
 
+def test_one_loop_that_other_work_cuts_is_not_called_several() -> None:
+    result = result_of(training((0, 30, *[0] * 9)))
+    assert steps_line(result.source, result.steps).endswith(
+        "; left out: 1 of other loops or stretches than the longest and 1 with an evaluation or other work before the "
+        "step"
+    )
+
+
 def test_a_step_that_is_long_in_itself_counts() -> None:
     """A longer sequence has more launches of all kinds, so the step does not end as others do."""
     steps = find_steps(training(TWO_EVALUATIONS, longer=True).timeline())

@@ -75,6 +75,21 @@ def test_without_a_plan_no_finding_gains_more_than_is_said(gain_ns: int, said: s
     assert f"no change that was replayed {said}" in " ".join(_lines(unplanned))
 
 
+@pytest.mark.parametrize(("after_ms", "said"), [(3.0, True), (1.9, False)])
+def test_a_change_that_gains_more_after_the_others_is_told(after_ms: float, said: bool) -> None:
+    findings = tuple(
+        msgspec.structs.replace(TYPICAL.findings[0], edit=edit, gain_ns=MS, harmless=False, wrong=False)
+        for edit in ("graph", "remove-syncs")
+    )
+    plan = tuple(
+        PlanStep(edit=edit, step_ns=5 * MS, gain_ns=round(gain * MS))
+        for edit, gain in (("graph", 1), ("remove-syncs", after_ms))
+    )
+    planned = msgspec.structs.replace(TYPICAL, findings=findings, replay=_REPLAY, plan=plan)
+    told = "in this order. Finding 2 gains 1.00 ms alone, and 3.00 ms after the changes before it"
+    assert (told in " ".join(_lines(planned))) == said
+
+
 def test_the_plan_says_which_findings_its_changes_mend_in_order() -> None:
     edits = ["graph:train.py:main", "remove-syncs:train.py:4", "pin-copies:train.py:9"]
     template = TYPICAL.findings[0]

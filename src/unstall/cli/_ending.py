@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 _OF_OUTPUT = ("--trace", "--against", "-o", "--output")  # another run writes its own files
 _ALONE = ("--full",)
-_BEFORE_MENDING = {  # otherwise the run after it may have other steps
-    "period": "# before you mend: put unstall.step() at the end of each step, and run it again",
-    "whole": "# no steps were found: if there are any, first put unstall.step() at their end",
-}
+_NO_STEPS = "# no steps were found: if there are any, first put unstall.step() at their end"
+# Otherwise the run after it may have other steps.
+_BEFORE_MENDING = "# before you mend: put unstall.step() at the end of each step, and run it again"
 _WIDTH = 78  # columns
 _RANKED = re.compile(rf"(.+-rank)0((?:-\d+)?{re.escape(TRACE_ENDING)})")
 _MOST_LISTED = 8
@@ -76,6 +75,9 @@ def _next(result: Result, args: argparse.Namespace, trace: Path, about: str) -> 
         first = example[0] or place_of(example[1].where)
     else:
         first = "b1" if any(finding.wrong for finding in result.findings) else "1"
+    mendable = costs and not any(finding.fault is not None for finding in result.findings)
+    if mendable and result.steps.found_by == "whole":
+        yield _NO_STEPS
     yield from in_lines(f"unstall show {first}{behind}")
     if patched := with_patches(result):
         shown = patched if len(patched) <= _MOST_LISTED else [*patched[:_MOST_LISTED], "others"]
@@ -83,10 +85,10 @@ def _next(result: Result, args: argparse.Namespace, trace: Path, about: str) -> 
         *lines, last = in_lines(f"unstall show {patched[0]}{behind} --patch")
         yield from [*lines, f"{last} | git apply"]
     yield from in_lines(f"unstall open{behind}")
-    if not costs or any(finding.fault is not None for finding in result.findings):
+    if not mendable:
         return
-    if advice := _BEFORE_MENDING.get(result.steps.found_by):
-        yield advice
+    if result.steps.found_by == "period":
+        yield _BEFORE_MENDING
     if result.verdict.bound_by == "startup" and args.gpu and not args.warm:
         yield "# without first uses, which a run pays for once:"
         yield from in_lines(again(args, "--warm"))

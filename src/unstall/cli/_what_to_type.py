@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from unstall.did_you_mean import meant
+
+_BEFORE_WORDS = {"--edit": "an edit", "--vs": "another statement"}  # options that may be repeated, and what they take
 
 
 def instead_of(unknown: Sequence[str], options: Sequence[str]) -> str:
@@ -16,8 +19,9 @@ def instead_of(unknown: Sequence[str], options: Sequence[str]) -> str:
     """
     if "--html" in unknown:
         return "; give -o a name with that ending: -o report.html"
-    if "--edit" in options and not unknown[0].startswith("-"):
-        return f"; an edit needs --edit before it: --edit {unknown[0]}"
+    for option, what in _BEFORE_WORDS.items():
+        if option in options and not unknown[0].startswith("-"):
+            return f"; {what} needs {option} before it: {option} {shlex.quote(unknown[0])}"
     return meant(unknown[0].partition("=")[0], options)
 
 

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import chdir, redirect_stderr
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from unstall.cli._last import TRACE_ENDING, is_page
 from unstall.errors import UsageError
@@ -55,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     report = _report(args.output, folder / _REPORT)
     _unpack(folder)
     why = "" if args.recorded else _why_not()
+    # Into a file or a pipe, the text comes late, and a program's own output only at its end.
+    progress = None if sys.stdout.isatty() else sys.stderr
     with redirect_stderr(sys.stdout):  # what runs say there is a part of this text
         _say(
             "A training loop that keeps its GPU waiting, and the same loop mended, both on a virtual H200: the CPU "
@@ -65,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         if why is not None:
             _say("Nothing runs now: both programs ran earlier, and what was recorded of them is explained.")
         with chdir(folder):
-            code = _play(report, recorded=why is not None)
+            code = _play(report, progress, recorded=why is not None)
         if not code:
             _commands("next", _next(folder, report, why))
     return code
@@ -109,10 +111,11 @@ def _why_not() -> str | None:
     return why_not()
 
 
-def _play(report: Path, *, recorded: bool) -> int:
+def _play(report: Path, progress: TextIO | None, *, recorded: bool) -> int:
     """Runs both programs in the current folder, and prints a report on each. Returns the exit code.
 
-    If `recorded` is set, runs nothing, and reports on the traces that come with unstall.
+    If `recorded` is set, runs nothing, and reports on the traces that come with unstall. Otherwise, says to `progress`
+    which program runs, unless it is None.
     """
     from unstall.cli import parse
     from unstall.cli._inputs import read_timeline
@@ -135,8 +138,11 @@ def _play(report: Path, *, recorded: bool) -> int:
         if recorded:
             write_atomically(trace, (SHIPPED / trace).read_bytes())
             tell(read_timeline(trace, quiet=False), args, Path(trace))
-        elif code := _run(args, tell):
-            return code
+        else:
+            if progress is not None:
+                print(f"unstall: running {name}.py …", file=progress, flush=True)
+            if code := _run(args, tell):
+                return code
         if len(told) < number:  # it is said why
             return 1
     return 0

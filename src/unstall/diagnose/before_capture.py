@@ -150,7 +150,8 @@ def _optimizer_needs(run: Run, inside: Bool) -> str:
     others = [name for name in names if name not in CAPTURABLE | COUNTS_NO_STEPS]
     needs = []
     if capturable:
-        needs.append(f"make the optimizer with capturable=True, and with {_TENSOR_RATE.format(fused='')}")
+        rate = _TENSOR_RATE.format(fused="")
+        needs.append(f"make the optimizer with capturable=True, which rounds a little differently, and with {rate}")
     elif plain:
         needs.append(f"make the optimizer with {_TENSOR_RATE.format(fused=' and fused=True')}")
     if others:

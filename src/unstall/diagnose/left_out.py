@@ -19,6 +19,8 @@ def left_out_of(run: Run) -> LeftOut | None:
 
 def why_left_out(left_out: LeftOut) -> str:
     """Returns a phrase with the numbers of steps that were left out, and the reason for each number."""
+    # Other work cuts a loop into stretches.
+    loops = "loops or stretches" if left_out.mixed else "loops"
     reasons = (
         (left_out.warmup, "the first {} (warm-up)"),
         (
@@ -26,7 +28,7 @@ def why_left_out(left_out: LeftOut) -> str:
             "{} in which unstall.graphed proves its graphs (it observes, captures and compares, once each)",
         ),
         (left_out.apart, "{} apart from the longest stretch of others"),
-        (left_out.loops, "{} of other loops than the longest"),
+        (left_out.loops, f"{{}} of other {loops} than the longest"),
         (left_out.mixed, "{} with an evaluation or other work before the step"),
         (left_out.empty, "{} in which nothing is launched"),
         (left_out.later, "{} after those that were asked for"),

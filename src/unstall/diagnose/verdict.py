@@ -206,7 +206,10 @@ def _by_gain(run: Run, freed: Freed, bound: str) -> str:
         if freed.gains[most] < max(freed.error_ns, 1):
             return f"{name}: no resource by itself limits {step}, as far as the replay can tell."
         return f"{name}: no resource by itself limits {step}. The most is gained {IF_FREE[most]}: {freed.share(most)}."
-    ways = [f"{freed.share(each)} {IF_FREE[each]}" for each in best]
+    # The verdict's own resource comes first: waste is named before work that gains about as much.
+    ways = [
+        f"{freed.share(each)} {IF_FREE[each]}" for each in sorted(best, key=lambda way: _BOUND_BY.get(way) != bound)
+    ]
     said = f"{name}: {step} would be shorter by {' or by '.join(ways)}."
     if others:
         return f"{said} Next: {', '.join(f'{freed.share(each)} {IF_FREE[each]}' for each in others[:2])}."

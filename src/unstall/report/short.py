@@ -28,7 +28,8 @@ from unstall.result import Caller, Finding, PlanStep, Result, Where
 SHOWN = 3
 """The largest number of findings of each kind in the short report. The full report has all findings."""
 _MOST_PERCENT = 50  # of the device's work
-_NOTABLE = 0.05  # of the time of all steps
+_NOTABLE = 0.05  # of the time of all steps, or of a step
+_TWICE = 2
 
 
 def document(result: Result, commands: Sequence[str] = (), last: str = "", about: str = "") -> Document:
@@ -128,7 +129,24 @@ def _steps(result: Result) -> Prose | None:
         return Prose((words(now, f"; no change that was replayed gains {much}"),))
     changes = counted(len(result.plan), "change")
     then = Span(duration(result.plan[-1].step_ns), "good")
-    return Prose((words(now, " → ", then, f" with {changes}{_whose(result, result.plan)}"),))
+    other = _gains_more(result, replay.undistorted_mean_step_ns)
+    return Prose((words(now, " → ", then, f" with {changes}{_whose(result, result.plan)}{other}"),))
+
+
+def _gains_more(result: Result, step_ns: int) -> str:
+    """Returns a sentence on the finding whose change gains notably more after the changes before it in the plan than
+    alone: the list of findings has the gain alone. Returns "" if there is none.
+    """
+    more = [
+        (each.gain_ns - finding.gain_ns, number, finding.gain_ns, each.gain_ns)
+        for each in result.plan or ()
+        for number in fixed_by(result, each.edit)[:1]
+        if (finding := result.costly[number - 1]).gain_ns is not None
+    ]
+    most, number, alone, after = max(more, default=(0, 0, 0, 0))
+    if most < _NOTABLE * step_ns or after < _TWICE * alone:
+        return ""
+    return f". Finding {number} gains {duration(alone)} alone, and {duration(after)} after the changes before it"
 
 
 def _paid_once(result: Result) -> Prose | None:
