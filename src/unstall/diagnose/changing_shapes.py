@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import pairwise
 
 import msgspec
@@ -15,6 +16,7 @@ from unstall.timeline.columns import I64, HostKind
 from unstall.timeline.grouping import groups
 
 _FEWEST = 3  # shapes; a change that happens once or twice, as at a last batch, is no rule
+_MANY = 0.1  # of the launches: around fewer, a graph can hold the rest
 _MOSTLY = 0.5  # of the steps: shapes that recur more often are captured once each
 _SHOWN = 3
 _MOST_DIMENSIONS = 8
@@ -66,15 +68,17 @@ def changing_shapes(run: Run, group: Group) -> ChangingShapes | None:
         return None
     unit = "step" if len(run.steps) > 1 else "repetition"
     if len({len(step) for step in tokens}) > 1:
-        few = ", ".join(f"{len(step):,}" for step in tokens[:_SHOWN])
-        what = "launches" if shapes is None else "operators"
-        return ChangingShapes("change", f"{unit}s differ in shapes and {what} ({few}, …)")
+        others = [sum((Counter(this.tolist()) - Counter(last.tolist())).values()) for last, this in pairwise(tokens)]
+        usual, of = int(np.median(others)), int(np.median([len(step) for step in tokens[1:]]))
+        what = counted(of, "launch" if shapes is None else "operator")
+        saw = f"in each {unit} about {usual:,} of {what} are of other shapes or kernels than in the {unit} before"
+        return ChangingShapes("change", saw) if usual >= _MANY * of else None
     table = np.stack(tokens)
     ordered = np.sort(table, axis=0)
     varied = 1 + (ordered[1:] != ordered[:-1]).sum(axis=0)
     changing = np.flatnonzero([_mostly(count, len(steps)) for count in varied.tolist()])
-    if not len(changing):
-        return None  # each changes now and then
+    if len(changing) < _MANY * table.shape[1] or not len(changing):
+        return None
     text = run.timeline.text
     first = np.array([step[changing[0]] for step in steps])
     if shapes is None:

@@ -8,7 +8,17 @@ from itertools import starmap
 from unstall.document.document import Block, Code, Column, Document, Prose, Row, Span, Table, Words, labelled, words
 from unstall.document.plain import short
 from unstall.figures import counted, duration, numbered_findings
-from unstall.report.explain import BEFORE_BUGS, BEFORE_EXPLAINED, bugs, details, fixed_by, gain_of, heading, no_findings
+from unstall.report.explain import (
+    BEFORE_BUGS,
+    BEFORE_EXPLAINED,
+    IN_PLAN,
+    bugs,
+    details,
+    fixed_by,
+    gain_of,
+    heading,
+    no_findings,
+)
 from unstall.report.show import numbered
 from unstall.report.verdict_text import in_short
 from unstall.report.wording import (
@@ -141,7 +151,7 @@ def _gains_more(result: Result, step_ns: int) -> str:
         (each.gain_ns - finding.gain_ns, number, finding.gain_ns, each.gain_ns)
         for each in result.plan or ()
         for number in fixed_by(result, each.edit)[:1]
-        if (finding := result.costly[number - 1]).gain_ns is not None
+        if (finding := result.costly[number - 1]).gain_ns is not None and gain_of(result, finding) != IN_PLAN
     ]
     most, number, alone, after = max(more, default=(0, 0, 0, 0))
     if most < _NOTABLE * step_ns or after < _TWICE * alone:
