@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from findings import only
+from findings import only, result_of
 from traces import TraceBuilder
 
 _STEPS = 8
@@ -102,3 +102,21 @@ def test_tiny_kernels_whose_shapes_change_are_told_too() -> None:
     finding = only(trace, "tiny-kernels")
     assert "64 of 64 operators grow (aten::mul 1x30, 1x31, 1x32, …)" in finding.saw
     assert "or pad what grows to one length" in finding.fix
+
+
+def test_in_a_run_without_steps_the_repetitions_of_a_scripts_own_loop_are_compared() -> None:
+    """Repetitions that may be layers, as nothing but launches is recorded."""
+    trace = TraceBuilder(operators=True)
+    with trace.frame("gen.py", 1, "<module>"):
+        with trace.op("aten::normal_", shapes=[[64, 64]]):
+            trace.launch("fill", 5.5)
+        for length in range(30, 42):
+            for kernel in ("norm", "gemm", "relu", "gemm", "softmax", "gemm", "add"):
+                with trace.op(f"aten::{kernel}", shapes=[[1, length]]):
+                    trace.launch(kernel, 5.5)
+        with trace.op("aten::sum", shapes=[[1, 42]]):
+            trace.launch("reduce", 5.5)
+    result = result_of(trace)
+    assert result.steps.found_by == "whole"
+    (finding,) = (each for each in result.findings if each.rule in ("launch-bound", "tiny-kernels"))
+    assert "in each repetition the input shapes of 7 of 7 operators grow (aten::gemm" in finding.saw

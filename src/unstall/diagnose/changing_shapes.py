@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from itertools import pairwise
+from math import prod
 
 import msgspec
 import numpy as np
@@ -12,14 +13,15 @@ import numpy as np
 from unstall.diagnose.loops import holds_the_loop
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted
-from unstall.timeline.columns import I64, HostKind
-from unstall.timeline.grouping import groups
+from unstall.timeline.columns import I32, I64, HostKind
+from unstall.timeline.grouping import distinct, groups
 
 _FEWEST = 3  # shapes; a change that happens once or twice, as at a last batch, is no rule
 _MANY = 0.1  # of the launches: around fewer, a graph can hold the rest
 _MOSTLY = 0.5  # of the steps: shapes that recur more often are captured once each
 _SHOWN = 3
 _MOST_DIMENSIONS = 8
+_NUMBER = re.compile(r"\d{1,18}")
 _SHAPE = re.compile(r"\[([\d,\s]*)\]")
 
 
@@ -63,8 +65,7 @@ def changing_shapes(run: Run, group: Group) -> ChangingShapes | None:
     if len(steps) < _FEWEST:
         return None
     tokens, shapes = _tokens(run, steps)
-    distinct = {step.tobytes() for step in tokens}
-    if not _mostly(len(distinct), len(steps)):
+    if not _mostly(len({step.tobytes() for step in tokens}), len(steps)):
         return None
     unit = "step" if len(run.steps) > 1 else "repetition"
     if len({len(step) for step in tokens}) > 1:
@@ -119,22 +120,22 @@ def _by_step(run: Run, group: Group) -> list[I64]:
     return [op[kept][mine].astype(np.int64) for _, mine in groups(step[kept])]
 
 
-def _tokens(run: Run, steps: list[I64]) -> tuple[list[I64], I64 | None]:
+def _tokens(run: Run, steps: list[I64]) -> tuple[list[I64], I32 | None]:
     """Returns (tokens, shapes): for each step a number for each of its launches, equal for equal ones; and the column
     of input shapes, or None if none were recorded.
     """
     host, rows = run.timeline.host, np.concatenate(steps)
-    sizes = host.shapes if (host.shapes[rows] >= 0).any() else None
-    if sizes is not None:
-        told = np.stack((host.name[rows], sizes[rows]), axis=1)
+    known = bool((host.shapes[rows] >= 0).any())
+    if known:
+        columns = [host.shapes[rows]]
     else:
         device, op = run.timeline.device, _first_ops(run, rows)
-        of = np.where(op[:, None] >= 0, np.stack((device.name, device.blocks, device.bytes), axis=1)[op], -1)
-        told = np.column_stack((host.name[rows], of))
-    token = np.unique(told, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return np.split(token, np.cumsum([len(step) for step in steps])[:-1]), None if sizes is None else sizes.astype(
-        np.int64
-    )
+        columns = [np.where(op >= 0, each[op], -1) for each in (device.name, device.blocks, device.bytes)]
+    token = distinct(host.name[rows])[1].astype(np.int64)
+    for column in columns:
+        values, number = distinct(column)
+        token = distinct(token * len(values) + number)[1].astype(np.int64)
+    return np.split(token, np.cumsum([len(step) for step in steps])[:-1]), host.shapes if known else None
 
 
 def _first_ops(run: Run, rows: I64) -> I64:
@@ -158,10 +159,9 @@ def _one_shape(texts: list[str]) -> list[str]:
     shapes = [_SHAPE.findall(each) for each in texts]
     for several in zip(*shapes, strict=False):
         if len(set(several)) > 1:
-            return ["x".join(each.replace(" ", "").split(",")) or "a scalar" for each in several]
+            return ["x".join(_NUMBER.findall(each)[:_MOST_DIMENSIONS]) or "a scalar" for each in several]
     return []
 
 
 def _size(shape: str) -> int:
-    sizes = [int(each) for each in re.findall(r"\d+", shape.replace(",", ""))[:_MOST_DIMENSIONS]]
-    return int(np.prod(np.array(sizes, dtype=object)))
+    return prod(int(each) for each in _NUMBER.findall(shape))
