@@ -219,7 +219,7 @@ class Fixed:
     """Costs in round figures: an operator's name is its kernel's duration, its overload what else is known of it."""
 
     def __init__(self, total_bytes: int = 1_000 * MIB) -> None:
-        self.device = DeviceFacts("Round GPU", total_bytes, 0)
+        self.device = DeviceFacts("Round GPU", total_bytes, 0, 10)
         self.host = HOST
         self.limits = LIMITS
         self.startup = Startup()

@@ -137,7 +137,7 @@ class Gpu:
     def facts(self) -> DeviceFacts:
         """The device's name and memory, which programs and timelines see."""
         device = self.file.device
-        return DeviceFacts(device.name, device.total_bytes, device.context_bytes)
+        return DeviceFacts(device.name, device.total_bytes, device.context_bytes, device.multiprocessors)
 
     @property
     def host(self) -> HostCosts:

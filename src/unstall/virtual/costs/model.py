@@ -257,11 +257,13 @@ class DeviceFacts:
         name: The name of the GPU.
         total_bytes: The size of its memory.
         context_bytes: How much of its memory the CUDA context takes. No allocation has this memory.
+        multiprocessors: The number of its multiprocessors.
     """
 
     name: str
     total_bytes: int
     context_bytes: int
+    multiprocessors: int
 
 
 class ColdCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

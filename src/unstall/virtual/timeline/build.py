@@ -13,6 +13,7 @@ from unstall.line_digests import LineDigests
 from unstall.lines.places import Shortened
 from unstall.locate.kinds import SLEEP
 from unstall.read.clock_reads import with_lines
+from unstall.replay.program import WHOLE
 from unstall.timeline.columns import (
     I32,
     I64,
@@ -31,6 +32,7 @@ from unstall.timeline.columns import (
 )
 from unstall.timeline.grouping import groups
 from unstall.virtual.clock_log import ClockLog
+from unstall.virtual.costs.occupancy import MOST
 from unstall.virtual.faults.fault_log import Ended, FaultLog
 from unstall.virtual.faults.held import held_table
 from unstall.virtual.faults.table import faults_table
@@ -184,9 +186,18 @@ def _device(
         bytes=ops.bytes[op],
         direction=ops.direction[op],
         host_memory=ops.memory[op],
-        blocks=np.full(len(order), -1, np.int32),
+        blocks=_thread_blocks(ops.blocks[op], simulation),
         share=np.where((ops.kind[op] == DeviceKind.KERNEL) & (ops.share[op] > 0), ops.used[op], -1).astype(np.int32),
     )
+
+
+def _thread_blocks(per_multiprocessor: I32, simulation: Simulation) -> I32:
+    """Returns the number of thread blocks of each op, or -1 if the costs do not tell it. `per_multiprocessor` has the
+    blocks per multiprocessor, in thousandths, or 0.
+    """
+    known = (per_multiprocessor > 0) & (per_multiprocessor < MOST)
+    blocks = per_multiprocessor.astype(np.int64) * simulation.costs.device.multiprocessors // WHOLE
+    return np.where(known, np.maximum(blocks, 1), -1).astype(np.int32)
 
 
 def _uploads(race_log: RaceLog, records: int, done: Done, ran: Ran, row_of: I32) -> Uploads:
