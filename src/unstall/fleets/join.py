@@ -1,9 +1,9 @@
 """Joins the collectives of all ranks: finds which calls of which ranks belong to one operation.
 
 Calls belong together if they have the same group and the same sequence number. Sends and receives have no common
-sequence number. They belong together if they have the same sender and the same receiver, and the same position among
-such calls. If a trace has no sequence numbers, calls belong together if they have the same group and the same position
-in the step.
+sequence number. A send and a receive belong together if they have the same sender and the same receiver, and the same
+position among such calls. A batch may send and receive: all calls that share messages are one operation. If a trace
+has no sequence numbers, calls belong together if they have the same group and the same position in the step.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def join(ranks: Sequence[Rank]) -> Joined:
     """Joins the collectives of `ranks`: finds which calls of which ranks belong to one operation. Calls to which no
     call of another rank belongs are left out. `Joined.notes` says which calls are missing or do not fit."""
     groups, number_of = _groups(ranks)
-    keys = [_keys(rank, number_of[index], groups) for index, rank in enumerate(ranks)]
+    messages = _messages(ranks, number_of)
+    keys = [_keys(rank, number_of[index], messages[index], groups) for index, rank in enumerate(ranks)]
     rank_of = np.concatenate([np.full(len(key[0]), index) for index, key in enumerate(keys)])
     columns = [np.concatenate(column) for column in zip(*keys, strict=True)]
     row, kind, enqueued, known = columns[0], columns[1], columns[2], columns[3:]
@@ -91,7 +92,13 @@ def join(ranks: Sequence[Rank]) -> Joined:
     lead = order[first[:-1]]
     alike = np.minimum.reduceat(kind[order], first[:-1]) == np.maximum.reduceat(kind[order], first[:-1])
     whole = (sizes > 1) & alike if len(sizes) else np.zeros(0, dtype=np.bool_)
-    notes = _notes(ranks, groups, (known[0][lead], sizes, alike), (first, order, rank_of, kind, row))
+    unknown = sum(
+        int(
+            ((rank.calls.kind == _SEND_RECEIVE) & (each < 0) & ((rank.calls.source < 0) | (rank.calls.step >= 0))).sum()
+        )
+        for rank, each in zip(ranks, messages, strict=True)
+    )
+    notes = _notes(ranks, groups, (known[0][lead], sizes, alike), (first, order, rank_of, kind, row), unknown)
     chosen = np.flatnonzero(whole)
     chosen = chosen[np.argsort(np.minimum.reduceat(enqueued[order], first[:-1])[chosen], kind="stable")]
     counts = sizes[chosen]
@@ -119,7 +126,52 @@ def _groups(ranks: Sequence[Rank]) -> tuple[list[Group], list[I64]]:
     return groups, numbers
 
 
-def _keys(rank: Rank, number_of: I64, groups: list[Group]) -> tuple[I64, ...]:
+def _messages(ranks: Sequence[Rank], numbers: Sequence[I64]) -> list[I64]:
+    """Finds the sends and receives that belong together. Returns an array for each rank, with one value for each of its
+    calls: a number that calls of one operation share, or -1 if the call is no send or receive of known peers.
+
+    A rank takes part in an operation once. If batches would make an operation of several calls of one rank, such as a
+    send and a receive that another rank has in one batch, these calls get -1.
+
+    Args:
+        ranks: The ranks.
+        numbers: For each rank, for each of its groups, the index of this group in the groups of all ranks.
+    """
+    columns: list[tuple[I64, ...]] = []
+    first = np.cumsum([0, *(len(rank.calls) for rank in ranks)])
+    for index, rank in enumerate(ranks):
+        calls = rank.calls
+        known = (calls.kind == _SEND_RECEIVE) & (calls.source >= 0) & (calls.target >= 0) & (calls.step >= 0)
+        for side, peer in enumerate((calls.source, calls.target)):
+            row = np.flatnonzero(known & (peer != rank.number))
+            own, other = np.full(len(row), rank.number), peer[row]
+            group = numbers[index][calls.group[row]]
+            ends = (own, other) if side else (other, own)
+            columns.append((first[index] + row, np.full(len(row), side), group, calls.step[row], *ends))
+    call, is_sent, *way = (np.concatenate(column) for column in zip(*columns, strict=True))
+    way.append(_occurrence([is_sent, *way]))
+    order = np.lexsort((is_sent, *reversed(way)))
+    same = np.ones(max(len(order) - 1, 0), dtype=np.bool_)
+    for column in way:
+        same &= np.diff(column[order]) == 0
+    at = np.flatnonzero(same)
+    one, other = call[order[at]], call[order[at + 1]]
+
+    joint = np.full(int(first[-1]), -1, dtype=np.int64)
+    joint[call] = call
+    while (joint[one] != joint[other]).any():
+        least = np.minimum(joint[one], joint[other])
+        for each in (one, other):
+            np.minimum.at(joint, joint[each], least)
+            np.minimum.at(joint, each, least)
+    rank_of = np.repeat(np.arange(len(ranks)), np.diff(first))
+    is_known = joint >= 0
+    pairs, counts = np.unique(joint[is_known] * len(ranks) + rank_of[is_known], return_counts=True)
+    twice = np.isin(joint, pairs[counts > 1] // len(ranks))
+    return np.split(np.where(twice, -1, joint), first[1:-1])
+
+
+def _keys(rank: Rank, number_of: I64, messages: I64, groups: list[Group]) -> tuple[I64, ...]:
     """Returns a tuple of arrays, each with one value for each call of a rank that can be joined. The first three arrays
     are the row number of the call, its kind, and the time of the call in ns. Calls of several ranks belong to one
     operation if they are equal in all other arrays.
@@ -127,11 +179,13 @@ def _keys(rank: Rank, number_of: I64, groups: list[Group]) -> tuple[I64, ...]:
     Args:
         rank: The rank.
         number_of: For each group of the rank, its index in `groups`.
+        messages: For each call of the rank, the number of the operation of sends and receives that it belongs to, or
+            -1.
         groups: The process groups of all ranks.
     """
     calls = rank.calls
     group = number_of[calls.group] if len(calls) else calls.group
-    paired = (calls.kind == _SEND_RECEIVE) & (calls.source >= 0) & (calls.target >= 0)
+    paired = messages >= 0
     # Each rank numbers its own sends and receives, so equal numbers do not mean the same operation.
     alone = (calls.kind == _SEND_RECEIVE) & ~paired
     several = np.array([each.size > 2 for each in groups], dtype=np.bool_)[group] if len(calls) else alone
@@ -139,10 +193,9 @@ def _keys(rank: Rank, number_of: I64, groups: list[Group]) -> tuple[I64, ...]:
     row = np.flatnonzero((numbered | (calls.step >= 0)) & ~(alone & several))
     enqueued = calls.enqueued + rank.summary.zero_ns
     way = np.where(numbered, 0, np.where(paired, 1, 2))
-    one = np.where(numbered, calls.sequence, np.where(paired, calls.source, calls.step))
-    two = np.where(numbered, 0, np.where(paired, calls.target, calls.kind))
-    three = np.where(paired, calls.step, 0)
-    parts = [column[row] for column in (group, way, one, two, three)]
+    one = np.where(numbered, calls.sequence, np.where(paired, messages, calls.step))
+    two = np.where(numbered | paired, 0, calls.kind)
+    parts = [column[row] for column in (group, way, one, two)]
     return (row, calls.kind[row], enqueued[row], *parts, _occurrence(parts))
 
 
@@ -164,6 +217,7 @@ def _notes(
     groups: list[Group],
     found: tuple[I64, I64, np.ndarray],
     rows: tuple[I64, I64, I64, I64, I64],
+    unknown: int,
 ) -> tuple[str, ...]:
     """Returns sentences about calls that do not match: collectives of different kinds, operations that a rank lacks,
     sends and receives with an unknown peer, and groups whose ranks are unknown."""
@@ -188,10 +242,11 @@ def _notes(
         if len(expected) <= sizes[at]:
             continue
         mine = order[first[at] : first[at + 1]]
-        if int(kind[mine[0]]) == _SEND_RECEIVE and sizes[at] > 1:
-            continue
-        each = ranks[int(rank_of[mine[0]])]
-        time = int(each.calls.started[row[mine[0]]]) + each.summary.zero_ns
+        each, call = ranks[int(rank_of[mine[0]])], int(row[mine[0]])
+        if int(kind[mine[0]]) == _SEND_RECEIVE:
+            peers = {int(each.calls.source[call]), int(each.calls.target[call])}
+            expected = [index for index in expected if sizes[at] == 1 and ranks[index].number in peers]
+        time = int(each.calls.started[call]) + each.summary.zero_ns
         present = set(rank_of[mine].tolist())
         for index in expected:
             if index not in present and span[index][0] < time < span[index][1]:
@@ -201,8 +256,6 @@ def _notes(
             f"rank {rank} lacks {counted(count, 'operation')} that others have in {name_of(groups[number])}: they are "
             "replayed as recorded"
         )
-    kinds = [rank.calls for rank in ranks]
-    unknown = sum(int(((calls.kind == _SEND_RECEIVE) & (calls.source < 0)).sum()) for calls in kinds)
     if unknown:
         notes.append(
             f"{unknown:,} sends and receives have an unknown peer: they are joined by their order if their group has "

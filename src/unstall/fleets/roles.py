@@ -116,9 +116,9 @@ def _is_innermost(number: int, joined: Joined, calls: list[float]) -> bool:
 def _stages(ranks: Sequence[Rank], pipelines: list[int], joined: Joined) -> I64:
     """Returns the number of the pipeline stage of each rank, from 0.
 
-    The first send or receive of a rank decides. If it is a send, the rank is in the first stage. If it is a receive,
-    the rank is in the stage after that of the sender. If no senders and receivers are known, a rank's stage is its
-    position in its pipeline group.
+    The first send or receive of a rank decides; a batch of both does not tell. If it is a send, the rank is in the
+    first stage. If it is a receive, the rank is in the stage after that of the sender. If no senders and receivers are
+    known, a rank's stage is its position in its pipeline group.
 
     Args:
         ranks: The ranks of the job.
@@ -129,7 +129,8 @@ def _stages(ranks: Sequence[Rank], pipelines: list[int], joined: Joined) -> I64:
     before: dict[int, int] = {}
     for index, rank in enumerate(ranks):
         calls = rank.calls
-        mine = np.flatnonzero((calls.kind == _PAIRED) & (calls.source >= 0) & (calls.step >= 0))
+        one_way = (calls.source == rank.number) != (calls.target == rank.number)
+        mine = np.flatnonzero((calls.kind == _PAIRED) & (calls.source >= 0) & one_way & (calls.step >= 0))
         if len(mine) and calls.target[mine[0]] == rank.number:
             source = numbers.get(int(calls.source[mine[0]]))
             if source is not None:

@@ -86,8 +86,10 @@ class Calls(Table, frozen=True, eq=False):
         group: The index of its process group in `Summary.groups`.
         kind: The kind of the collective, as an index into `unstall.fleets.summarise.KINDS`.
         sequence: The number that torch gave the collective within its group. -1 if it is unknown.
-        source: For a send or receive, the global number of the rank that sends. -1 if it is unknown.
-        target: For a send or receive, the global number of the rank that receives. -1 if it is unknown.
+        source: For a send or receive, the global number of the rank that sends. For a batch of both, that of the rank
+            from which this one receives. -1 if it is unknown.
+        target: For a send or receive, the global number of the rank that receives. For a batch of both, that of the
+            rank to which this one sends. -1 if it is unknown.
         sent: The bytes that the rank sends. -1 if they are unknown.
         received: The bytes that the rank receives. -1 if they are unknown.
         enqueued: When the host launched the collective. If the launch is not in the trace, when the op began.

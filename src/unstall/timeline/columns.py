@@ -310,8 +310,8 @@ class Collectives(Table, frozen=True, eq=False):
     received: I64  # bytes that it writes
     members: I32  # text: the ranks of the group as torch writes them: "[0, 1, 2, 3]", long lists with "..."
     sequence: I64  # torch's number of the operation within its group
-    source: I64  # of a send or a receive: the rank that sends
-    target: I64  # … and the rank that receives
+    source: I64  # of a send or a receive: the rank that sends; of a batch of both, the rank that sends to this one
+    target: I64  # … and the rank that receives; of a batch of both, the rank that this one sends to
 
 
 class Uploads(Table, frozen=True, eq=False):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from processes import succeeded
 from virtual.ranks.running import Rank, job
@@ -134,5 +135,9 @@ def test_a_pipeline_of_four_gives_the_gradients_of_one_process(tmp_path: Path) -
     assert "loss" in ranks[3].told
     messages = [rank.kernels("SendRecv") for rank in ranks]
     assert all(messages)
+    # A batch of a send and a receive tells both of its peers: of 1F1B's the same one.
+    told = ranks[1].timeline.collectives
+    batched = np.array([ranks[1].timeline.strings[name] == "coalesced" for name in told.name.tolist()])
+    assert set(zip(told.source[batched].tolist(), told.target[batched].tolist(), strict=True)) == {(0, 0), (2, 2)}
     # The first stage waits longest for what comes back, the last one for what comes first.
     assert max(end - start for _, start, end in messages[0]) > 10_000

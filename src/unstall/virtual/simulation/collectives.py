@@ -95,13 +95,17 @@ class Collective:
         return sum(call.received for call in self.calls)
 
     def peers(self) -> tuple[int, int]:
-        """Returns which ranks of the job send and receive, if this is a single send or receive.
+        """Returns which rank of the job sends and which receives, if this is a send, a receive, or a
+        batch of these that has at most one sender and one receiver beside this rank. Of a batch that
+        does both, these are the rank that sends to this one, and the rank that this one sends to.
         Returns `(-1, -1)` if it is anything else.
         """
-        if len(self.calls) != 1 or self.calls[0].peer < 0:
+        to = {call.peer for call in self.calls if call.name == "send"}
+        come = {call.peer for call in self.calls if call.name == "recv"}
+        if any(call.peer < 0 for call in self.calls) or max(len(to), len(come)) > 1:
             return -1, -1
-        own, other = (self.group.members[rank] for rank in (self.group.rank, self.calls[0].peer))
-        return (own, other) if self.calls[0].name == "send" else (other, own)
+        own, members = self.group.rank, self.group.members
+        return members[next(iter(come), own)], members[next(iter(to), own)]
 
     def kernel(self, costs: Costs) -> str:
         """Returns the name of NCCL's kernel for this operation. For reductions, the name says "Sum"
