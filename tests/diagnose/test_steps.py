@@ -257,6 +257,19 @@ class TestOptimizer:
         trace = self.adversarial([19 * ["gemm"], [*19 * ["gemm"], "log"]], 4)
         assert result_of(trace).steps.count == 8
 
+    @pytest.mark.parametrize("every", [2, 3, 4])
+    def test_copies_in_every_nth_step_make_no_step_of_n(self, every: int) -> None:
+        """A checkpoint copies all weights to the host."""
+        trace = TraceBuilder()
+        for step in range(9):
+            kernels(trace, "gemm", "relu", "softmax")
+            with trace.optimizer("Adam"):
+                kernels(trace, "adam")
+            for _ in range(8 if step % every == 1 else 0):
+                trace.copy("DtoH", 10)
+                trace.sync()
+        assert result_of(trace).steps.count in (8, 9)  # the first launches less than most if every second copies
+
     def test_without_three_repetitions_each_optimizer_ends_a_step(self) -> None:
         assert result_of(self.adversarial([["conv", "norm"], ["gemm", "relu"]], 2)).steps.count == 4
 

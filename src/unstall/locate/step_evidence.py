@@ -258,7 +258,7 @@ def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period:
         return True
     same = tokens[period:] == tokens[:-period]
     odd = ~(np.append(same, np.zeros(period, np.bool_)) | np.append(np.zeros(period, np.bool_), same))
-    odd &= _launches_kernels(timeline, calls)
+    odd &= launches_kernels(timeline, calls)
     places = np.flatnonzero(odd)
     end = int(starts[-1]) + period
     between = places[(places >= starts[0]) & (places < end)]
@@ -266,7 +266,7 @@ def stands_out(timeline: Timeline, calls: I64, tokens: I64, starts: I64, period:
     return bool((places >= end).any() or len(tokens) - end > period or int((places < starts[0]).any()) + runs > 1)
 
 
-def _launches_kernels(timeline: Timeline, calls: I64) -> Bool:
+def launches_kernels(timeline: Timeline, calls: I64) -> Bool:
     """Returns, for each of `calls` (rows of `timeline.host`), whether the call launches a kernel."""
     device = timeline.device
     launch = device.launch[(device.kind == DeviceKind.KERNEL) & (device.launch >= 0)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
+from unstall.locate.step_evidence import launches_kernels
 from unstall.locate.step_spans import ALIKE, FoundBy, Steps, launch_sequence, steps_of
 from unstall.timeline.columns import I64, Bool, StepsLeftOut, Timeline
 from unstall.timeline.grouping import distinct
@@ -55,7 +56,8 @@ def of_longest_loop(timeline: Timeline, found_by: FoundBy, name: str, start: I64
 
 def begin_with_other_work(timeline: Timeline, start: I64, end: I64) -> Bool:
     """Returns, for each step [start, end), whether it takes at least twice as long as a typical step, has more
-    launches, and ends with those of a typical step. So what comes before these is other work, such as an evaluation.
+    launches of kernels, and ends with those of a typical step. So what comes before these is other work, such as an
+    evaluation. Copies do not count: a checkpoint is no loop of its own.
 
     A step that is long in itself, such as one for a long sequence in a recurrent net, does not end like this. If more
     than every fourth step is of this kind, none is returned: the other work is then a part of what the program repeats.
@@ -64,6 +66,8 @@ def begin_with_other_work(timeline: Timeline, start: I64, end: I64) -> Bool:
     if len(took) < 1 / _FEW or not (long := took >= _LONG * np.median(took)).any():
         return mixed  # most runs: their launches need not be looked at
     calls, tokens = launch_sequence(timeline)
+    computes = launches_kernels(timeline, calls)
+    calls, tokens = calls[computes], tokens[computes]
     times, (_, kernel) = timeline.host.start[calls], distinct(tokens)
     first, last = np.searchsorted(times, start), np.searchsorted(times, end)
     work = last - first

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from unstall.locate.step_annotations import annotated, named
-from unstall.locate.step_evidence import within_one_call
+from unstall.locate.step_evidence import launches_kernels, within_one_call
 from unstall.locate.step_in_a_loop import begin_with_other_work, of_longest_loop
 from unstall.locate.step_spans import (
     ALIKE,
@@ -65,7 +65,8 @@ def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
 
     `optimizer` has the optimizer calls, as rows of `timeline.host`. They all have the same name.
     For each number n, the launches after each call are compared with the launches after the call
-    that is n calls later. The order of the launches is ignored. The candidate is the smallest n for
+    that is n calls later. The order of the launches is ignored, and so are copies: a program that
+    copies its weights to the host in each third step has steps of one call. The candidate is the smallest n for
     which at most 10 % of the compared launches differ. The result is the candidate if for each
     smaller n, at least twice as many launches differ. If this is not so, the result is 1.
 
@@ -76,6 +77,8 @@ def _calls_per_step(timeline: Timeline, optimizer: I64) -> int:
     cases the result is 1.
     """
     calls, tokens = launch_sequence(timeline)
+    computes = launches_kernels(timeline, calls)
+    calls, tokens = calls[computes], tokens[computes]
     part = np.searchsorted(timeline.host.end[optimizer], timeline.host.start[calls], side="right") - 1
     between = (part >= 0) & (part < len(optimizer) - 1)
     part, (_, token) = part[between], distinct(tokens[between])
