@@ -20,6 +20,8 @@ _SYMMETRIC = tuple(
     for kind in (Kind.ALL_REDUCE, Kind.FUSED_ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.BARRIER)
 )
 
+_WAITED = 2  # times as long as the member that came last: the others waited for it
+
 
 class Waiting(msgspec.Struct, frozen=True, eq=False):
     """The times of a job's collectives on the job's common clock, in ns. A member is one rank's part of a collective.
@@ -76,7 +78,8 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
     end = joined.of_members(ranks, "ended") + zero[joined.rank]
     step = joined.of_members(ranks, "step")
     clock = clock_of[joined.rank]
-    clocks, by_all = _fitted(np.isin(joined.kind, _SYMMETRIC)[operation], operation, clock, end, clock_of)
+    symmetric = np.isin(joined.kind, _SYMMETRIC)[operation]
+    clocks, by_all = _fitted(symmetric, operation, clock, (start, end), clock_of)
     start, end = clocks.aligned(clock, start), clocks.aligned(clock, end)
     if not len(joined):
         none = np.zeros(0, dtype=np.int64)
@@ -102,26 +105,40 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
     )
 
 
-def _fitted(symmetric: Bool, operation: I64, clock: I64, end: I64, clock_of: I64) -> tuple[Clocks, bool]:
-    """Returns `(clocks, by_all)`: the aligned clocks, and whether all operations were used to align them.
+def _fitted(symmetric: Bool, operation: I64, clock: I64, times: tuple[I64, I64], clock_of: I64) -> tuple[Clocks, bool]:
+    """Returns `(clocks, by_all)`: the aligned clocks, and whether other operations than symmetric collectives were used
+    to align them.
 
-    Symmetric collectives, such as an all-reduce, are enough if they connect all clocks. Otherwise all operations are
-    used, if they connect more clocks. For example, the stages of a pipeline often share only sends and receives.
+    Symmetric collectives, such as an all-reduce, are enough if they connect all clocks. Otherwise more operations are
+    used, if they connect more clocks. For example, the stages of a pipeline often share only sends and receives. Of
+    these, the operations in which a member waited are used first, because its members ended together. A short message
+    may be sent long before it is received.
 
     Args:
         symmetric: A mask with one value for each member (one rank's part of an operation): True if its operation is a
             symmetric collective.
-        operation: For each member, the number of its operation.
+        operation: For each member, the number of its operation, in ascending order.
         clock: For each member, the index of its clock.
-        end: For each member, its end on this clock, in ns.
+        times: For each member, its start and its end on this clock, in ns.
         clock_of: For each rank, the index of its clock.
     """
     count = int(clock_of.max(initial=-1)) + 1
-    clocks = align(operation[symmetric], clock[symmetric], end[symmetric], count)
-    if count < 2 or not clocks.part.any():
-        return clocks, False
-    every = align(operation, clock, end, count)
-    return (every, True) if every.part.max() < clocks.part.max() else (clocks, False)
+    start, end = times
+
+    def aligned(chosen: Bool) -> Clocks:
+        return align(operation[chosen], clock[chosen], end[chosen], count)
+
+    best, by_all = aligned(symmetric), False
+    if count < 2 or not best.part.any():
+        return best, False
+    length = end - start
+    _, first, which = np.unique(operation, return_index=True, return_inverse=True)
+    waited = np.maximum.reduceat(length, first) >= _WAITED * np.minimum.reduceat(length, first) if len(first) else first
+    for chosen in (symmetric | waited.astype(np.bool_)[which], np.ones_like(symmetric)):
+        found = aligned(chosen)
+        if found.part.max() < best.part.max():
+            best, by_all = found, True
+    return best, by_all
 
 
 def _latest(start: I64, operation: I64, first: I64) -> I64:
