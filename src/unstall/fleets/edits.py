@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall.errors import UsageError
-from unstall.fleets.job import Buckets, Job, Shapes, from_first_step, host_free, members_inside, scaled
+from unstall.fleets.idle_host import extra_waits, idle_of, lower_median, waits_of, without_waits
+from unstall.fleets.job import Job, Shapes, from_first_step, host_free, members_inside, scaled
 from unstall.fleets.join import ranks_text
-from unstall.fleets.summary import Rank
 from unstall.replay.program import Program
 from unstall.timeline.columns import I64
 from unstall.timeline.grouping import median
@@ -26,7 +26,8 @@ NAMES = ("no-stragglers", "rank-like", "balance-stages")
 ABOUT = {
     "no-stragglers": "Every operation takes its median time over the ranks that do the same.",
     "rank-like": "One rank's work is replaced by that of another.",
-    "balance-stages": "Every stage of the pipeline computes for the same time.",
+    "balance-stages": "Every stage of the pipeline computes for the same time, and none sleeps, loads data or waits "
+    "for its device more than the others.",
 }
 
 
@@ -98,8 +99,9 @@ def _donor(job: Job, shapes: Shapes, members: Sequence[int]) -> tuple[int, list[
     """Returns `(donor, alike)`. `donor` is the index of the rank whose program can stand for all ranks of its role.
     `alike` has the indices of the ranks of the role that it can stand for.
 
-    These are the ranks with the most common number of collectives in each step. Of those with the most common number of
-    instructions, the donor is the rank whose own work is nearest to the median.
+    These are the ranks with the most common number of collectives in each step. Of those whose host waits for the
+    device as often as is most common, the donor is the rank whose own work is nearest to the median (of two ranks, to
+    the shorter).
 
     Args:
         job: The job.
@@ -109,11 +111,11 @@ def _donor(job: Job, shapes: Shapes, members: Sequence[int]) -> tuple[int, list[
     shape = {index: shapes.shape[index] for index in members}
     usual = Counter(shape.values()).most_common(1)[0][0]
     alike = [index for index in members if shape[index] == usual]
-    rows = {index: len(job.programs[index].instructions) for index in alike}
-    common = Counter(rows.values()).most_common(1)[0][0]
-    same = [index for index in alike if rows[index] == common]
+    waits = {index: waits_of(job.programs[index]) for index in alike}
+    counts = Counter(waits.values())
+    same = [index for index in alike if counts[waits[index]] == max(counts.values())]
     own = job.usual.mean(axis=1)
-    middle = float(median(own[alike]))
+    middle = float(lower_median(own[alike]))
     return min(same, key=lambda index: (abs(float(own[index]) - middle), index)), alike
 
 
@@ -179,7 +181,9 @@ def rank_like(job: Job, one: int, other: int) -> Job:
 def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
     """Returns the job without stragglers. The collectives of a step divide it into stretches. In the returned job, the
     host's time and the device's time in each stretch are the medians over the ranks that do the same work on different
-    data (the same role): of an even number of ranks the lower median, so of two ranks the shorter time.
+    data (the same role): of an even number of ranks the lower median, so of two ranks the shorter time. How long the
+    host sleeps or loads data is compared by line, so that one rank's sleep is not usual because another sleeps
+    elsewhere.
 
     If `only` is None, this changes all ranks, and each transfer takes the median time of similar transfers, too.
     Otherwise, `only` has the indices of the ranks that are changed. Ranks that call other collectives than their peers
@@ -195,7 +199,7 @@ def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
         peers = [index for index in alike if only is None or index not in only] or alike
         if only is not None and donor in only:
             donor, _ = _donor(job, shapes, peers)
-        made[donor] = _median_program(job.ranks[donor], shapes.buckets[donor], [shapes.buckets[i] for i in peers])
+        made[donor] = _median_program(job, donor, peers)
         donors |= {index: donor for index in alike if only is None or index in only}
         if odd := sorted(set(every) - set(alike)):
             notes.append(
@@ -211,14 +215,19 @@ def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
     return replace(edited, meeting=replace(edited.meeting, transfer=usual))
 
 
-def _median_program(donor: Rank, own: Buckets, peers: Sequence[Buckets]) -> Program:
-    def factors(column: str) -> _Reals:
-        # Of an even number the lower median: the mean of the middle two would keep half of what one of two is late by.
-        middle = np.sort([getattr(each, column) for each in peers], axis=0)[(len(peers) - 1) // 2]
-        mine = getattr(own, column)
+def _median_program(job: Job, donor: int, peers: Sequence[int]) -> Program:
+    """Returns the program of rank `donor` with the median times of the ranks `peers`."""
+    shapes, own = job.shapes, job.shapes.buckets[donor]
+    idle = idle_of([job.ranks[index] for index in peers], job.steps, shapes.stretches)
+    asleep = idle.of_ranks
+    host, device = (np.array([getattr(shapes.buckets[i], name) for i in peers]) for name in ("host", "device"))
+    # Threads of other programs may sleep longer than this host has time.
+    usual = np.where((asleep <= host).all(axis=0), lower_median(host - asleep) + idle.usual, lower_median(host))
+
+    def factors(middle: _Reals, mine: I64) -> _Reals:
         return np.where(mine > 0, middle / np.maximum(mine, 1), 1.0)
 
-    return scaled(donor, own, factors("host"), factors("device"))
+    return scaled(job.ranks[donor], own, factors(usual, own.host), factors(lower_median(device), own.device))
 
 
 def _usual_transfers(job: Job) -> I64:
@@ -250,6 +259,9 @@ def balance_stages(job: Job) -> Job:
     """Returns the job with balanced pipeline stages. The compute time of each rank is scaled so that all stages compute
     for the same time: the mean over the stages.
 
+    What another stage could not do in a stage's place is not shared: each stage sleeps and loads data for the median
+    time of all stages, and waits for its device only as often as they do.
+
     Raises:
         UsageError: There is no pipeline.
     """
@@ -257,20 +269,27 @@ def balance_stages(job: Job) -> Job:
         raise UsageError("balance-stages: the traces show no pipeline")
     shapes = job.shapes
     role = job.roles.role
-    host = np.array([each.host.sum() for each in shapes.buckets], dtype=np.float64)
-    device = np.array([each.device.sum() for each in shapes.buckets], dtype=np.float64)
+    idle = idle_of(job.ranks, job.steps, shapes.stretches).of_ranks
+    host, device = (np.array([getattr(each, name) for each in shapes.buckets]) for name in ("host", "device"))
+    idle = np.minimum(idle, host)
+    extra = extra_waits(job.ranks, job.steps, shapes.stretches)
+    begins = job.settled.start * shapes.stretches
 
     def by_stage(total: _Reals) -> _Reals:
         return np.array([total[role == stage].mean() for stage in range(job.roles.stages)])
 
+    def to(middle: Callable[[_Reals], _Reals], times: _Reals) -> _Reals:
+        stages = by_stage(times[:, begins:].sum(axis=1, dtype=np.float64))
+        factor: _Reals = middle(stages) / np.maximum(stages[role], 1.0)
+        return factor[:, None]
+
+    made = (host - idle) * to(np.mean, host - idle) + idle * to(lower_median, idle)
+    by_host, by_device = made / np.maximum(host, 1), np.broadcast_to(to(np.mean, device), device.shape)
     programs = []
     for index, like in enumerate(job.like):
-        factors = []
-        for total in (host, device):
-            stages = by_stage(total)
-            factor = stages.mean() / max(stages[role[index]], 1.0)
-            factors.append(np.full(job.steps * shapes.stretches, factor))
-        programs.append(scaled(job.ranks[like], shapes.buckets[like], factors[0], factors[1]))
+        buckets = shapes.buckets[like]
+        program = scaled(job.ranks[like], buckets, by_host[index], by_device[index])
+        programs.append(without_waits(program, buckets, extra[index]))
     return job.with_programs(programs)
 
 
