@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.fleets.idle_host import idle_of
 from unstall.fleets.job import Job
 from unstall.fleets.result import Cause
 from unstall.fleets.summary import LOADING, Cost, Rank, explains
@@ -98,14 +99,35 @@ def causes_of(job: Job, index: int, peers: Sequence[int], lines: Lines, late_ns:
     found: list[Cause] = []
     if device_over >= _NOTABLE * late_ns:
         found += _on_device(lines, index, peers, np.flatnonzero(on_device & (kinds == Cost.KERNEL)), over, late_ns)
+    busier = _host_over(job, index, peers) >= _NOTABLE * late_ns
     for row in np.argsort(-over).tolist():
-        if on_device[row] or over[row] < _NOTABLE * late_ns:
+        if on_device[row] or over[row] < _NOTABLE * late_ns or (kinds[row] == Cost.HOST and not busier):
             continue
         found.append(_on_host(lines, row, index, peers, float(over[row])))
-    found = _by_line(_without_echoes(found, device_over))
+    found = [_of_own_waits(cause, late_ns) for cause in _by_line(_without_echoes(found, device_over))]
     found.sort(key=lambda cause: -cause.late_ns)
     rank = job.ranks[index]
     return tuple(_with_finding(rank, cause) for cause in found[:_MOST_CAUSES])
+
+
+def _of_own_waits(cause: Cause, late_ns: float) -> Cause:
+    """Returns the cause without what a wait only shows of other ranks: the host waits for the device, and the device
+    for these in a collective. Waiting makes a rank late by no more than `late_ns`, which it is late by in all."""
+    if cause.kind != "wait":
+        return cause
+    return msgspec.structs.replace(cause, late_ns=min(cause.late_ns, round(late_ns)))
+
+
+def _host_over(job: Job, index: int, peers: Sequence[int]) -> float:
+    """Returns how much longer the host of a rank works than those of its peers, in ns per step. It neither waits nor
+    sleeps then, nor waits in a launch for room in a full queue, as the host of a busy device does."""
+    shapes, steps = job.shapes, len(job.settled)
+    begins = job.settled.start * shapes.stretches
+    ranks = [index, *peers]
+    host = np.array([shapes.buckets[each].host for each in ranks])
+    idle = idle_of([job.ranks[each] for each in ranks], job.steps, shapes.stretches).of_ranks
+    own = np.maximum(host - idle, 0)[:, begins:].sum(axis=1) / max(steps, 1)
+    return float(own[0] - median(own[1:]))
 
 
 def _by_function(lines: Lines, index: int, peers: Sequence[int]) -> Lines:
@@ -125,7 +147,8 @@ def _by_function(lines: Lines, index: int, peers: Sequence[int]) -> Lines:
         ran[where.key] = ran.get(where.key, np.zeros(lines.time.shape[1])) + lines.time[row]
     apart: dict[tuple[str, str, Cost], list[int]] = {}
     for row, (where, kind) in enumerate(zip(lines.places, lines.kinds, strict=True)):
-        if where.file and where.function and where.line and not ran[where.key][[index, *peers]].all():
+        works = kind in (Cost.KERNEL, Cost.COPY, Cost.HOST)
+        if works and where.file and where.function and where.line and not ran[where.key][[index, *peers]].all():
             apart.setdefault((where.file, where.function, kind), []).append(row)
     into = np.arange(len(lines.places))
     for rows in apart.values():
@@ -215,16 +238,17 @@ def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: 
         ratio = float(mine[both].sum() / weights.sum())
         known = blocks[both].sum() > 0 < lines.blocks[rows, index][both].sum()
         grew = _grew(lines.blocks[rows, index][both], blocks[both])
-        same_count = _grew(lines.count[rows, index][both], counts[both]) <= _MORE
+        oftener = _grew(lines.count[rows, index][both], counts[both])
+        works_more = known and grew > _MORE * max(oftener, 1)
         off = np.abs(factor[both] - ratio)
         # Longer input leaves some kernels as they are, such as the optimizer's; fewer clocks leave none. Where a trace
         # does not tell the thread blocks, each line that counts must therefore have the factor.
         notable = weights >= _COUNTS * weights.sum()
         spread = float(np.sqrt(np.average(off**2, weights=weights))) if known else float(off[notable].max())
         of_shared = float(over[shared].sum())
-        if of_shared > 0.5 * total and spread <= _EVEN * max(ratio - 1, 0) and same_count:
+        if of_shared > 0.5 * total and spread <= _EVEN * max(ratio - 1, 0) and (oftener <= _MORE or works_more):
             top = Where() if len(lines.places) == 0 else lines.places[int(shared[over[shared].argmax()])]
-            if known and grew > _MORE:
+            if works_more:
                 text = f"its kernels have {grew:.3g} times the work"
                 return [Cause(kind="more work", where=top, late_ns=round(total), text=text, factor=round(ratio, 4))]
             text = f"all its kernels take {ratio:.3g} times as long" + (" for the same work" if known else "")
@@ -238,12 +262,12 @@ def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: 
         grew = _grew(lines.blocks[row : row + 1, index], blocks[at : at + 1])
         if not usual:
             kind, text = "more work", "its peers launch nothing there"
+        elif grew > _MORE * max(kernels / usual, 1):
+            kind, text = "more work", f"its kernels have {grew:.3g} times the work of its peers'"
         elif kernels / usual > _MORE:
             kind, text = "more work", f"it launches {kernels / usual:.3g} times as many kernels as its peers"
             if factor[at] > _MORE * kernels / usual:
                 text += f", which take {factor[at]:.3g} times as long"
-        elif grew > _MORE:
-            kind, text = "more work", f"its kernels have {grew:.3g} times the work of its peers'"
         else:
             kind, text = "slow kernel", f"its kernels take {factor[at]:.3g} times as long"
             if blocks[at] > 0:
