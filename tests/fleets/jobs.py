@@ -31,6 +31,7 @@ _NAMES = {
     "all_to_allv": "SendRecv",
     "send": "SendRecv",
     "recv": "SendRecv",
+    "coalesced": "SendRecv",
 }
 
 
@@ -186,8 +187,10 @@ def train_ddp(
     cause: str = "",
     kernels: int = 10,
     late_steps: Collection[int] = range(1000),
+    waits: int | None = None,
 ) -> Iterator[Arrival]:
-    """A data-parallel training: load a batch, forward, backward with buckets, optimizer. One rank may be slow."""
+    """A data-parallel training: load a batch, forward, backward with buckets, optimizer. One rank may be slow, for a
+    cause, and one may wait for its device."""
     everybody = range(rank.world)
     for step in range(steps):
         mine = rank.rank == slow and step in late_steps
@@ -199,7 +202,7 @@ def train_ddp(
             for layer in range(layers):
                 with rank.frame("model.py", 20 + layer, "forward"):
                     rank.kernels(kernels, 150 * longer, grid=round(64 * longer))
-                if mine and cause == "item":
+                if (mine and cause == "item") or rank.rank == waits:
                     with rank.frame("model.py", 40, "log"):
                         for _ in range(5):
                             rank.item()
@@ -230,15 +233,20 @@ def train_pipeline(
     slow_stage: int | None = None,
     own_lines: bool = False,
     peers_told: bool = True,
+    cause: str = "layers",
 ) -> Iterator[Arrival]:
     """A pipeline (GPipe: all forward, then all backward) of several replicas. Ranks are stage * replicas + replica. If
     `own_lines`, each stage has lines of its own in the same functions. If not `peers_told`, the traces tell the peers
-    of the first sends and receives of a step only."""
+    of the first sends and receives of a step only. One stage may be slow: its `cause` is layers, clocks, sleep or
+    item."""
     replicas = rank.world // stages
     stage, replica = divmod(rank.rank, replicas)
     before, after = rank.rank - replicas, rank.rank + replicas
     line = [each * replicas + replica for each in range(stages)]
-    layers = 20 if stage == slow_stage else 10
+    slow_by = cause if stage == slow_stage else ""
+    layers = 20 if slow_by == "layers" else 10
+    if slow_by == "clocks":
+        rank.kernel_factor = 1.3
     forward, backward = (18 + stage, 28 + stage) if own_lines else (8, 12)
     send = partial(rank.collective, "send", line, us=20, group="pp")
     receive = partial(rank.collective, "recv", line, us=20, group="pp")
@@ -250,6 +258,13 @@ def train_pipeline(
                     rank.wait_for_comm()
                 with rank.frame("pipe.py", forward, "forward"):
                     rank.kernels(layers, 100)
+                    if slow_by == "sleep" and not batch:
+                        with rank.frame("pipe.py", 40, "load"), rank.named_frame("<built-in function sleep>"):
+                            rank.work(40_000)
+                    if slow_by == "item":
+                        with rank.frame("pipe.py", 41, "log"):
+                            rank.item()
+                            rank.work(800)
                 if stage < stages - 1:
                     yield send(stream=21, peer=(rank.rank, after), told=peers_told or not batch)
             for _ in range(batches):

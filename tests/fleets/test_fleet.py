@@ -24,6 +24,11 @@ def explained(folder: Path, *edits: str, **options: object) -> FleetResult:
     return explain_fleet(folder, edits=edits, cache=False, **options)  # type: ignore[arg-type]
 
 
+def explained_job(train: Program, folder: Path, ranks: int = 2) -> FleetResult:
+    job(train, folder, ranks=ranks)
+    return explained(folder)
+
+
 @pytest.mark.parametrize(
     ("cause", "kind", "line"),
     [
@@ -82,6 +87,52 @@ def test_if_half_of_the_ranks_are_late_the_other_half_shows_the_ideal(
     even = explained(good)
     assert explained(late).ideal_step_ns == pytest.approx(even.step_ns, rel=0.03)
     assert even.ideal_step_ns > 0.98 * even.step_ns  # the faster of several is no promise
+
+
+@pytest.mark.parametrize("ranks", [3, 4, 8])
+def test_the_smaller_of_two_causes_at_once_is_named_and_the_gains_add_up(tmp_path: Path, ranks: int) -> None:
+    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
+        name.mkdir()
+    jittered(partial(train_ddp, slow=2, cause="loader", waits=1), slow, ranks=ranks)
+    jittered(train_ddp, good, ranks=ranks)
+    found, even = explained(slow), explained(good)
+    assert [(each.rank, each.causes[0].kind) for each in found.stragglers] == [(2, "data loading"), (1, "wait")]
+    assert "So does rank 1 (wait at model.py:40: its peers do not do this)" in found.verdict.text
+    gains = sum(each.gain_ns for each in found.stragglers)
+    assert found.replayed_step_ns - gains == pytest.approx(even.step_ns, rel=0.03)
+    assert even.stragglers == ()
+
+
+def test_two_ranks_that_are_as_late_are_named_together(tmp_path: Path) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        return train_ddp(rank, slow=rank.rank if rank.rank in (2, 5) else None, cause="loader")
+
+    jittered(train, tmp_path)
+    found = explained(tmp_path)
+    assert sorted(each.rank for each in found.stragglers) == [2, 5]
+    assert found.verdict.text.startswith("Ranks 2, 5 make the others wait: ")
+    assert "If all of them worked as their peers do, a step would take" in found.verdict.text
+
+
+def test_of_two_ranks_that_sleep_elsewhere_both_sleeps_are_no_part_of_the_ideal(tmp_path: Path) -> None:
+    def train(rank: RankTrace, late_us: float) -> Iterator[Arrival]:
+        for _ in range(6):
+            with rank.step(), rank.frame("train.py", 10, "train"):
+                line = 20 + rank.rank
+                with rank.frame("train.py", line, "sleeps"), rank.named_frame("<built-in function sleep>"):
+                    rank.work((line - 18) * late_us + 10)
+                rank.kernels(10, 500)
+                yield rank.collective("allreduce", range(rank.world), us=300)
+                rank.wait_for_comm()
+
+    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
+        name.mkdir()
+    jittered(partial(train, late_us=9_000), slow, ranks=2)
+    jittered(partial(train, late_us=0), good, ranks=2)
+    found = explained(slow)
+    assert found.ideal_step_ns == pytest.approx(explained(good).step_ns, rel=0.03)
+    (straggler,) = found.stragglers
+    assert (straggler.rank, straggler.causes[0].where.line) == (1, 21)
 
 
 def test_what_was_waited_for_before_the_steps_is_no_part_of_the_ideal(tmp_path: Path) -> None:
@@ -219,6 +270,24 @@ def test_a_stage_with_twice_the_layers_makes_the_pipeline_wait(tmp_path: Path) -
     assert found.stages[2].bubble_ns < found.stages[1].bubble_ns
 
 
+@pytest.mark.parametrize(
+    ("cause", "kind", "line"), [("sleep", "sleep", 40), ("item", "wait", 41), ("clocks", "clocks", 12)]
+)
+def test_what_no_other_stage_could_do_is_not_shared_among_the_stages(
+    tmp_path: Path, cause: str, kind: str, line: int
+) -> None:
+    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
+        name.mkdir()
+    jittered(partial(train_pipeline, slow_stage=2, cause=cause), slow, ranks=4)
+    jittered(train_pipeline, good, ranks=4)
+    found, even = explained(slow, "balance-stages"), explained(good)
+    assert found.verdict.text.startswith("Stage 2 (rank 2) makes the pipeline wait")
+    first = found.stages[2].causes[0]
+    assert (first.kind, first.where.line) == (kind, line)
+    shared = 1.3 / 4 + 3 / 4 if cause == "clocks" else 1
+    assert found.edits[0].step_ns == pytest.approx(shared * even.step_ns, rel=0.03)
+
+
 def test_lines_of_one_function_that_only_some_stages_run_are_compared(tmp_path: Path) -> None:
     jittered(partial(train_pipeline, slow_stage=2, own_lines=True), tmp_path)
     (cause, *_) = explained(tmp_path).stages[2].causes
@@ -274,6 +343,33 @@ def test_clocks_that_are_off_change_no_answer(tmp_path: Path) -> None:
     assert 500 < other.clocks.residual_ns < 10_000
     assert [each.rank for each in other.stragglers] == [3]
     assert other.stragglers[0].gain_ns == pytest.approx(one.stragglers[0].gain_ns, rel=0.01)
+
+
+def test_messages_that_are_received_long_after_they_were_sent_move_no_clock(tmp_path: Path) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        """Two stages. The second one sleeps, so that it finds most messages there; a send waits for nobody."""
+        for step in range(4):
+            with rank.step(), rank.frame("pipe.py", 5, "train"):
+                for batch in range(6):
+                    if rank.rank and not batch:
+                        with rank.frame("pipe.py", 7, "load"), rank.named_frame("<built-in function sleep>"):
+                            rank.work(20_000)
+                    if not rank.rank:
+                        rank.kernels(4, 100)
+                    sent = rank.collective("send" if not rank.rank else "recv", range(2), us=20, peer=(0, 1))
+                    begin = max(sent.begin, sends.get((step, batch), 0))
+                    if not rank.rank:
+                        sends[step, batch] = begin + 20_000
+                    sent.done(begin + 20_000)
+                    rank.wait_for_comm()
+                    if rank.rank:
+                        rank.kernels(4, 100)
+                yield rank.collective("recv" if not rank.rank else "send", range(2), us=20, peer=(1, 0))
+                rank.wait_for_comm()
+
+    sends: dict[tuple[int, int], int] = {}
+    found = explained_job(train, tmp_path)
+    assert found.clocks.most_offset_ns < 50_000
 
 
 def test_a_residual_that_is_too_large_is_said(tmp_path: Path) -> None:
@@ -376,6 +472,14 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_goes_on(tmp_path: Path
     assert why["zz.json"] == f"it is the same file as {paths[2]}"
     assert why["rank4.json"] == "it is from another job: its job has 64 ranks, and that of most files has 8"
     assert [each.rank for each in found.stragglers] == [3]
+
+
+def test_the_others_may_wait_for_a_rank_that_has_no_trace(tmp_path: Path) -> None:
+    paths = job(partial(train_ddp, slow=2, cause="sleep"), tmp_path, ranks=4)
+    paths[2].unlink()
+    verdict = explained(tmp_path).verdict
+    assert verdict.bound_by == "communication"
+    assert verdict.text.startswith("The ranks wait for transfers, or for rank 2, of which no trace could be used: ")
 
 
 def test_a_trace_of_another_time_is_left_out(tmp_path: Path) -> None:

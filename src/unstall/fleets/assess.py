@@ -122,8 +122,8 @@ def recorded_step_ns(job: Job) -> float:
 
 
 def _stragglers(job: Job, base_ns: float, error_ns: float, every: Lines) -> tuple[Straggler, ...]:
-    """Returns the ranks that are slower than their peers by more than chance explains, and whose delay costs the job
-    more than the error of the replay.
+    """Returns the ranks that are slower than their peers by more than chance explains, and whose delay alone would cost
+    the job more than the error of the replay. The gain of each is that of mending it after those before it.
 
     Args:
         job: The job.
@@ -153,14 +153,28 @@ def _stragglers(job: Job, base_ns: float, error_ns: float, every: Lines) -> tupl
             numbers = tuple(job.settled[step] for step in in_steps)
             candidates.append((rank, numbers, min(chance for _, chance in late_in), late, rest))
     candidates.sort(key=lambda each: -each[3] * (len(each[1]) or job.steps))
+    # The job's replay rests on the clocks, so a gain within their disagreement is none that can be told.
     residual = waiting.clocks.residual_ns or 0.0
-    found = []
-    for index, steps, chance, late, peers in candidates[:_MOST_CANDIDATES]:
-        gain = base_ns - no_stragglers(job, [index]).times.step_ns
-        # The job's replay rests on the clocks, so a gain within their disagreement is none that can be told.
-        if gain <= max(error_ns, residual / max(job.steps - 1, 1), _WORTH * base_ns):
+    least = max(error_ns, residual / max(job.steps - 1, 1), _WORTH * base_ns)
+
+    def without(ranks: Sequence[int]) -> float:
+        return no_stragglers(job, ranks).times.step_ns if ranks else base_ns
+
+    # A rank may cost nothing while another is later still, so each is judged as if it were the only one.
+    candidates = candidates[:_MOST_CANDIDATES]
+    every_rank = [candidate[0] for candidate in candidates]
+    none_late = without(every_rank)
+    costs = [without([each for each in every_rank if each != index]) - none_late for index in every_rank]
+    order = sorted(range(len(candidates)), key=lambda at: (-costs[at], at))
+    found: list[Straggler] = []
+    mended: list[int] = []
+    before_ns = base_ns
+    for at in order:
+        if costs[at] <= least:
             continue
-        lines = lines_of(job, steps) if steps else every
+        index, steps, chance, late, peers = candidates[at]
+        mended.append(index)
+        after_ns = without(mended)
         found.append(
             Straggler(
                 rank=job.ranks[index].number,
@@ -168,11 +182,12 @@ def _stragglers(job: Job, base_ns: float, error_ns: float, every: Lines) -> tupl
                 late_ns=round(late),
                 waited_for_ns=int(waited_for[index]),
                 chance=min(chance, 1.0),
-                gain_ns=round(gain),
-                causes=causes_of(job, index, peers, lines, late),
+                gain_ns=round(before_ns - after_ns),
+                causes=causes_of(job, index, peers, lines_of(job, steps) if steps else every, late),
             )
         )
-    return tuple(sorted(found, key=lambda each: -each.gain_ns))
+        before_ns = after_ns
+    return tuple(found)
 
 
 def _waited_for(job: Job) -> I64:

@@ -37,6 +37,7 @@ from unstall.fleets.roles import roles_of
 from unstall.fleets.summary import Rank
 from unstall.fleets.waiting import waiting
 from unstall.result import UNTRUSTED
+from unstall.timeline.grouping import unique
 from unstall.what_if.edits import about, parse
 
 _NOTABLE = 0.05  # of a step: what gains less does not hold up the job
@@ -293,8 +294,20 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     elif most == "uneven work":
         text = f"{_of_no_one(job)} If every operation took its median over the ranks, {instead}."
     else:
-        text = f"The ranks wait for transfers, not for one another. If transfers took no time, {instead}."
+        text = f"{_of_transfers(job)} If transfers took no time, {instead}."
     return FleetVerdict(bound_by=most, text=text)
+
+
+def _of_transfers(job: Job) -> str:
+    """Returns the verdict's first sentence for a job whose ranks wait for no other rank that has a trace."""
+    joined, present = job.joined, {rank.number for rank in job.ranks}
+    absent = {rank for number in unique(joined.group) for rank in joined.groups[number].ranks} - present
+    if not absent:
+        return "The ranks wait for transfers, not for one another."
+    return (
+        f"The ranks wait for transfers, or for {ranks_text(sorted(absent))}, of which no trace could be used: the "
+        "others do not wait for one another."
+    )
 
 
 def _of_stage(stages: Sequence[Stage], verb: str, unit: str) -> str:
@@ -373,18 +386,38 @@ def _of_turns(assessed: Assessed, unit: str, job: Job) -> str:
 
 
 def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
-    first = assessed.stragglers[0]
-    after = round(assessed.replayed_ns) - first.gain_ns
-    base = round(assessed.replayed_ns)
-    when = f" in {counted(len(first.steps), 'step')} of {job.steps}" if first.steps else ""
-    text = (
-        f"Rank {first.rank} makes the others wait{when}: its own work takes {duration(first.late_ns)} {_over(unit)} "
-        f"longer than that of its peers{_why(first.causes)}. If it worked as its peers do, {unit} would take "
-        f"{duration(after)} instead of {duration(base)}: {share(first.gain_ns, base)} less."
+    """Returns the verdict for a job with stragglers. It is first about those that gain half of what all gain: if others
+    are as late as one, mending that one alone gains little."""
+    stragglers, base = assessed.stragglers, round(assessed.replayed_ns)
+    after = [base - each for each in np.cumsum([straggler.gain_ns for straggler in stragglers]).tolist()]
+    count = 1 + next(at for at, each in enumerate(after) if 2 * (base - each) >= base - after[-1])
+    them, rest = stragglers[:count], stragglers[count:]
+    late = [f"{duration(each.late_ns)} {_over(unit)}" for each in them]
+    if count == 1:
+        first = them[0]
+        when = f" in {counted(len(first.steps), 'step')} of {job.steps}" if first.steps else ""
+        text = (
+            f"Rank {first.rank} makes the others wait{when}: its own work takes {late[0]} longer than that of its peers"
+            f"{_why(first.causes)}. If it worked as its peers do, "
+        )
+    else:
+        each_of = [
+            f"{by} on rank {each.rank}{_why(each.causes)}" for each, by in zip(them[:_FEW], late[:_FEW], strict=True)
+        ]
+        more = f", and as long on {counted(count - _FEW, 'more rank')}" if count > _FEW else ""
+        text = (
+            f"{capital(ranks_text([each.rank for each in them]))} make the others wait: compared with their peers, own "
+            f"work takes longer by {', '.join(each_of)}{more}. If all of them worked as their peers do, "
+        )
+    text += (
+        f"{unit} would take {duration(after[count - 1])} instead of {duration(base)}: "
+        f"{share(base - after[count - 1], base)} less."
     )
-    if rest := assessed.stragglers[1:]:
-        text += f" So {'does' if len(rest) == 1 else 'do'} {ranks_text([each.rank for each in rest])}."
-    return text
+    if not rest:
+        return text
+    who = f"rank {rest[0].rank}{_why(rest[0].causes)}" if len(rest) == 1 else ranks_text([each.rank for each in rest])
+    verb = "does" if len(rest) == 1 else "do"
+    return f"{text} So {verb} {who}: if none of them were late, {unit} would take {duration(after[-1])}."
 
 
 def _why(causes: Sequence[Cause]) -> str:

@@ -51,8 +51,9 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
             empty, this is the mean over these steps.
         waited_for_ns: For how long the other ranks waited for this rank and for no other, in ns per step.
         chance: The probability that chance alone makes some rank of the job this slow.
-        gain_ns: By how much a step would be shorter if this rank worked as its peers do, in ns. It is predicted by a
-            replay of all ranks.
+        gain_ns: By how much a step would be shorter if this rank worked as its peers do, in ns, once the stragglers
+            before it in the report do. So the gains add up; that of a rank is about 0 if others after it are as late.
+            It is predicted by a replay of all ranks.
         causes: Up to three causes of the delay, the largest first. Empty if the traces show none.
     """
 
@@ -302,8 +303,8 @@ class FleetResult(msgspec.Struct, frozen=True, kw_only=True):
         transfer_ns: The time in transfers, in ns per rank and step.
         waiting_ns: The time spent waiting for other ranks, in ns per rank and step.
         ranks: One row for each rank, in ascending order.
-        stragglers: The ranks that make the others wait, by more than chance explains. The one with the largest gain is
-            first.
+        stragglers: The ranks that make the others wait, by more than chance explains. The one that would cost most if
+            it were the only one is first.
         groups: The communication, by use of the process groups (such as data parallelism).
         stages: The stages of the pipeline. Empty if there is no pipeline.
         lines: The costs of the costliest source lines over all ranks. The costliest line is first.

@@ -85,7 +85,7 @@ def slower_than_peers(times: _Reals, families: int = 1) -> dict[int, float]:
     found: dict[int, float] = {}
     left = list(range(count))
     chances: list[tuple[int, float]] = []
-    while len(left) > max(2, count // 2):
+    while len(left) > max(1, count // 2):
         worst = max(left, key=lambda row: float(means[row]))
         rest = [row for row in left if row != worst]
         by_peers = len(rest) >= _ENOUGH_PEERS

@@ -297,7 +297,8 @@ def _lines(result: FleetResult) -> Table | None:
 def _notes(result: FleetResult) -> Bullets | None:
     items = [words(Span(plain(each.path), "place"), f" is left out: {plain(each.why)}") for each in result.not_read]
     if result.missing:
-        items.append(words(f"{ranks_text(result.missing)} of the job have no trace"))
+        have = "has" if len(result.missing) == 1 else "have"
+        items.append(words(f"{ranks_text(result.missing)} of the job {have} no trace that could be used"))
     clocks = result.clocks
     if clocks.most_offset_ns or clocks.most_drift_ppm:
         items.append(

@@ -2,8 +2,8 @@
 
     planted.py FOLDER JOB GPU CAUSE …
 
-JOB is ddp, fsdp or pipeline. A cause is "none", or one that a comment below names; "clocks" is planted by GPU, a value
-of --gpu. A job of "balanced" has the layers of "layers", but as many in each stage. Each trace is
+JOB is ddp, fsdp, pipeline (GPipe) or 1f1b. A cause is "none", or one that a comment below names; "clocks" is planted by
+GPU, a value of --gpu. A job of "balanced" has the layers of "layers", but as many in each stage. Each trace is
 FOLDER/CAUSE/rankR.trace.json.gz. Tensors have shapes and no values.
 """
 
@@ -30,7 +30,7 @@ def main() -> None:
             if number == 0:
                 torch.cuda.set_device(RANK)
                 dist.init_process_group("nccl")
-            train_pipeline(cause) if JOB == "pipeline" else train(cause)
+            train_pipeline(cause) if JOB in ("pipeline", "1f1b") else train(cause)
             torch.cuda.synchronize()
             dist.barrier()
             torch.cuda.synchronize()
@@ -93,7 +93,7 @@ def train(cause: str) -> None:
 
 def train_pipeline(cause: str) -> None:
     import torch
-    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
     layers = LAYERS * (2 if cause == "layers" and RANK == SLOW else 1) + (cause == "balanced")
     width = 4 * WIDTH
@@ -101,12 +101,15 @@ def train_pipeline(cause: str) -> None:
         *(torch.nn.Linear(width, width, device="cuda", dtype=torch.bfloat16) for _ in range(layers))
     )
     stage = PipelineStage(mine, RANK, WORLD, torch.device("cuda", RANK))
-    schedule = ScheduleGPipe(stage, PARTS, loss_fn=lambda out, target: (out - target).square().mean())
+    kind = Schedule1F1B if JOB == "1f1b" else ScheduleGPipe
+    schedule = kind(stage, PARTS, loss_fn=lambda out, target: (out - target).square().mean())
     optimizer = torch.optim.AdamW(mine.parameters(), fused=True)
     batch, target = (torch.randn(TOKENS, width, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     inputs = (batch,) if RANK == 0 else ()
     targets = {"target": target} if RANK == WORLD - 1 else {}
     for _ in range(STEPS):
+        if cause == "loader" and RANK == SLOW:
+            time.sleep(0.04)  # PLANTED stage
         optimizer.zero_grad()
         schedule.step(*inputs, **targets)  # PLANTED layers
         optimizer.step()
