@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 from collections.abc import Iterator
 from functools import partial
@@ -480,6 +481,52 @@ def test_the_others_may_wait_for_a_rank_that_has_no_trace(tmp_path: Path) -> Non
     verdict = explained(tmp_path).verdict
     assert verdict.bound_by == "communication"
     assert verdict.text.startswith("The ranks wait for transfers, or for rank 2, of which no trace could be used: ")
+
+
+def test_time_with_a_rank_that_has_no_trace_is_nobody_s_own_work(tmp_path: Path) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        """Pairs, one of which is slow; the others wait for it only in the pair."""
+        pair = range(rank.rank // 2 * 2, rank.rank // 2 * 2 + 2)
+        for _ in range(5):
+            with rank.step(), rank.frame("train.py", 10, "train"):
+                rank.kernels(10, 900 if rank.rank == 3 else 300)
+                yield rank.collective("allreduce", pair, us=30, group="pair")
+                rank.wait_for_comm()
+                yield rank.collective("allreduce", range(4), us=30, group="all")
+                rank.wait_for_comm()
+
+    job(train, tmp_path, ranks=4)[3].unlink()
+    verdict = explained(tmp_path).verdict
+    assert verdict.bound_by == "unknown"
+    assert verdict.text.startswith("Which rank the others wait for cannot be told: one of them spends 6.0")
+    assert verdict.text.endswith("in operations with rank 3, of which no trace could be used.")
+
+
+def test_a_stage_whose_neighbours_have_no_trace_is_not_called_one_of_another_job(tmp_path: Path) -> None:
+    paths = job(train_pipeline, tmp_path, ranks=4)
+    paths[2].unlink()
+    (left,) = explained(tmp_path).not_read
+    assert left.path.endswith("rank3.json")
+    assert left.why.startswith("it communicates with rank 2 only, of which no trace could be used: ")
+
+
+def test_a_rank_that_is_not_in_its_groups_is_noted(tmp_path: Path) -> None:
+    paths = job(train_ddp, tmp_path, ranks=4)
+    document = msgspec.json.decode(paths[1].read_bytes())
+    document["distributedInfo"]["rank"] = 99
+    paths[1].write_bytes(msgspec.json.encode(document))
+    assert any("rank 99 is in none of its process groups" in note for note in explained(tmp_path).notes)
+
+
+@pytest.mark.parametrize("value", [10**30, -(10**30), "x"])
+def test_a_rank_that_is_no_number_is_taken_from_the_name(tmp_path: Path, value: object) -> None:
+    paths = job(train_ddp, tmp_path, ranks=4)
+    document = msgspec.json.decode(paths[1].read_bytes())
+    document["distributedInfo"]["rank"] = value
+    paths[1].write_text(json.dumps(document))
+    found = explained(tmp_path)
+    assert [each.rank for each in found.ranks] == [0, 1, 2, 3]
+    assert found.not_read == ()
 
 
 def test_a_trace_of_another_time_is_left_out(tmp_path: Path) -> None:

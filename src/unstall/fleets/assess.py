@@ -26,12 +26,12 @@ from unstall.fleets.result import (
 from unstall.fleets.roles import PIPELINE
 from unstall.fleets.student import outlying_steps, slower_than_peers
 from unstall.fleets.summarise import KINDS
-from unstall.fleets.summary import Cost
+from unstall.fleets.summary import Cost, Rank
 from unstall.fleets.waiting import by_rank_and_step, covered
 from unstall.fleets.why import Lines, causes_of, lines_of
 from unstall.locate.collectives import Kind
 from unstall.result import Where
-from unstall.timeline.columns import I64
+from unstall.timeline.columns import I64, Bool
 from unstall.timeline.grouping import median, unique
 
 _Reals = NDArray[np.float64]
@@ -372,14 +372,46 @@ def sends_and_receives(job: Job) -> tuple[_Reals, _Reals]:
     """
     every, unmatched = np.zeros(len(job.ranks)), np.zeros(len(job.ranks))
     for index, rank in enumerate(job.ranks):
-        calls = rank.calls
-        matched = np.zeros(len(calls), dtype=np.bool_)
-        matched[job.joined.row[job.joined.rank == index]] = True
-        step, ends = calls.step - job.settled.start, np.maximum(calls.ended - calls.beside, calls.started)
-        for times, chosen in ((every, calls.kind == _PAIRED), (unmatched, (calls.kind == _PAIRED) & ~matched)):
-            inside = np.where(chosen, step, -1)
-            times[index] = covered(calls.started, ends, np.zeros_like(step), inside, (1, len(job.settled))).mean()
+        matched = _matched(job, index)
+        paired = rank.calls.kind == _PAIRED
+        every[index], unmatched[index] = _alone_in(job, rank, paired), _alone_in(job, rank, paired & ~matched)
     return every, unmatched
+
+
+def with_absent(job: Job) -> tuple[float, tuple[int, ...]]:
+    """Returns `(time, absent)`. `absent` has the numbers of ranks that take part in operations of the job and have no
+    trace. `time` is the time in which the device of a rank does nothing but such operations that it shares with no
+    other rank that has a trace, in ns per step: the most of all ranks. How long the rank waits in them is unknown."""
+    present = {rank.number for rank in job.ranks}
+    absent: set[int] = set()
+    times = []
+    for index, rank in enumerate(job.ranks):
+        calls, chosen = rank.calls, np.zeros(len(rank.calls), dtype=np.bool_)
+        sent = (calls.source >= 0) & (calls.target >= 0)
+        for number in unique(calls.group).tolist():
+            if away := set(rank.summary.groups[number].ranks) - present:
+                numbers = list(away)
+                with_them = ~sent | np.isin(calls.source, numbers) | np.isin(calls.target, numbers)
+                chosen |= (calls.group == number) & with_them
+                absent |= away
+        times.append(_alone_in(job, rank, chosen & ~_matched(job, index)))
+    return max(times), tuple(sorted(absent))
+
+
+def _matched(job: Job, index: int) -> Bool:
+    """Returns a mask of a rank's calls: True for those that were matched with other ranks' calls."""
+    matched = np.zeros(len(job.ranks[index].calls), dtype=np.bool_)
+    matched[job.joined.row[job.joined.rank == index]] = True
+    return matched
+
+
+def _alone_in(job: Job, rank: Rank, chosen: Bool) -> float:
+    """Returns the time in which the device of a rank does nothing but the collectives in the mask `chosen`, in ns per
+    step."""
+    calls = rank.calls
+    step, ends = calls.step - job.settled.start, np.maximum(calls.ended - calls.beside, calls.started)
+    inside = np.where(chosen, step, -1)
+    return float(covered(calls.started, ends, np.zeros_like(step), inside, (1, len(job.settled))).mean())
 
 
 def fleet_lines(job: Job, lines: Lines) -> tuple[FleetLine, ...]:

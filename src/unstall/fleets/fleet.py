@@ -25,6 +25,7 @@ from unstall.fleets.assess import (
     sends_and_receives,
     spread,
     stages_of,
+    with_absent,
 )
 from unstall.fleets.edits import ABOUT, FleetEdit, apply_edit, parse_edit, slowdown
 from unstall.fleets.executors import Executor, executor_of
@@ -37,7 +38,6 @@ from unstall.fleets.roles import roles_of
 from unstall.fleets.summary import Rank
 from unstall.fleets.waiting import waiting
 from unstall.result import UNTRUSTED
-from unstall.timeline.grouping import unique
 from unstall.what_if.edits import about, parse
 
 _NOTABLE = 0.05  # of a step: what gains less does not hold up the job
@@ -273,7 +273,15 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
             f"but {duration(round(assessed.recorded_ns))} in the recording."
         )
         return FleetVerdict(bound_by="unknown", text=text)
-    if gains[most] < max(_NOTABLE * base, assessed.error_ns):
+    spent, absent = with_absent(job)
+    is_small = gains[most] < max(_NOTABLE * base, assessed.error_ns)
+    if spent >= _NOTABLE * base and (is_small or most == "uneven work"):
+        text = (
+            f"Which rank the others wait for cannot be told: one of them spends {duration(round(spent))} {_over(unit)} "
+            f"in operations with {ranks_text(absent)}, of which no trace could be used."
+        )
+        return FleetVerdict(bound_by="unknown", text=text)
+    if is_small:
         text = (
             f"No rank makes the others wait. {capital(unit)} takes {duration(round(base))}, mostly the ranks' own work."
         )
@@ -294,18 +302,17 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     elif most == "uneven work":
         text = f"{_of_no_one(job)} If every operation took its median over the ranks, {instead}."
     else:
-        text = f"{_of_transfers(job)} If transfers took no time, {instead}."
+        text = f"{_of_transfers(absent)} If transfers took no time, {instead}."
     return FleetVerdict(bound_by=most, text=text)
 
 
-def _of_transfers(job: Job) -> str:
-    """Returns the verdict's first sentence for a job whose ranks wait for no other rank that has a trace."""
-    joined, present = job.joined, {rank.number for rank in job.ranks}
-    absent = {rank for number in unique(joined.group) for rank in joined.groups[number].ranks} - present
+def _of_transfers(absent: Sequence[int]) -> str:
+    """Returns the verdict's first sentence for a job whose ranks wait for no other rank that has a trace. `absent` has
+    the ranks that have none."""
     if not absent:
         return "The ranks wait for transfers, not for one another."
     return (
-        f"The ranks wait for transfers, or for {ranks_text(sorted(absent))}, of which no trace could be used: the "
+        f"The ranks wait for transfers, or for {ranks_text(absent)}, of which no trace could be used: the "
         "others do not wait for one another."
     )
 

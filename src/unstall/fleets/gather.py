@@ -18,6 +18,7 @@ from unstall.fleets.mapping import Mapped, Task, files_of_glob
 from unstall.fleets.result import NotRead
 from unstall.fleets.steps import paired_steps
 from unstall.fleets.summary import Group, Rank, decode
+from unstall.timeline.grouping import unique
 
 ENDINGS = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz", ".timeline", ".unstall")
 _MOST_FILES = 1 << 16
@@ -34,7 +35,7 @@ class Gathered(msgspec.Struct, frozen=True):
         joined: The collectives in which several of these ranks take part.
         not_read: The files that were left out, and why.
         ranks_by: Where the numbers of the ranks come from: "distributedInfo" (in the traces), "file name", or "both".
-        notes: Sentences about steps that were left out.
+        notes: Sentences about steps that were left out, and about ranks whose numbers may be wrong.
     """
 
     ranks: tuple[Rank, ...]
@@ -109,8 +110,7 @@ def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, i
         if len(parts) < len(ranks):
             for index, rank in enumerate(ranks):
                 if index not in parts and len(rank.calls):
-                    why = "it shares no operation with the other files: it is from another job, or from another time"
-                    not_read.append(NotRead(path=rank.summary.path, why=why))
+                    not_read.append(NotRead(path=rank.summary.path, why=_why_apart(rank, ranks)))
             ranks = [rank for index, rank in enumerate(ranks) if index in parts or not len(rank.calls)]
             joined = join(ranks)
     if not ranks or joined is None:
@@ -118,7 +118,38 @@ def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, i
         which = "the file cannot" if len(mapped) == 1 else f"none of the {len(mapped)} files can"
         raise TraceError(f"{which} be used: {shown}")
     ranks, notes = paired_steps(ranks, joined)
-    return Gathered(tuple(ranks), join(ranks) if notes else joined, tuple(not_read), by, tuple(notes))
+    said = (*notes, *(note for rank in ranks if (note := _of_other_groups(rank))))
+    return Gathered(tuple(ranks), join(ranks) if notes else joined, tuple(not_read), by, said)
+
+
+def _why_apart(rank: Rank, ranks: Sequence[Rank]) -> str:
+    """Returns why a rank shares no operation with the others."""
+    calls, partners = rank.calls, set[int]()
+    for number in unique(calls.group).tolist():
+        mine = calls.group == number
+        sent = mine & (calls.source >= 0) & (calls.target >= 0)
+        partners |= {*unique(calls.source[sent]).tolist(), *unique(calls.target[sent]).tolist()}
+        if (mine & ~sent).any():
+            partners |= set(rank.summary.groups[number].ranks)
+    partners -= {rank.number}
+    if partners and not partners & {each.number for each in ranks}:
+        return (
+            f"it communicates with {ranks_text(sorted(partners))} only, of which no trace could be used: its times "
+            "cannot be compared with those of the others"
+        )
+    why = "it shares no operation with the other files: it is from another job, or from another time"
+    return f"{why}; {note}" if (note := _of_other_groups(rank)) else why
+
+
+def _of_other_groups(rank: Rank) -> str:
+    """Returns a clause about a rank that is in none of its process groups, as its number may be wrong; else ""."""
+    members = {number for group in rank.summary.groups for number in group.ranks}
+    if not members or rank.number in members:
+        return ""
+    return (
+        f"rank {rank.number} is in none of its process groups, which have {ranks_text(sorted(members))}: the number of "
+        f"the rank may be wrong in {rank.summary.path}"
+    )
 
 
 def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[Rank], str]:

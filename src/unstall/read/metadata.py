@@ -47,12 +47,13 @@ class _Size(Struct):
     multiprocessors: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = msgspec.field(default=0, name="numSms")
 
 
-class _Distributed(Struct):
-    rank: int | None = None
-    world_size: int | None = None
-
-
 _Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+_Time: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
+
+
+class _Distributed(Struct):
+    rank: _Rank | None = None
+    world_size: _Rank | None = None
 
 
 class _Group(Struct):
@@ -210,7 +211,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         rank=distributed.rank,
         world_size=distributed.world_size,
         groups=tuple((group.name, tuple(group.ranks)) for group in groups.pg_config),
-        zero_ns=_value(members, "baseTimeNanoseconds", int) or 0,
+        zero_ns=_value(members, "baseTimeNanoseconds", _Time) or 0,
         has_stacks=bool(_value(members, "with_stack", int)),
         recorder=recorded.recorder,
         step_marks=recorded.step_marks,
