@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
 from browser.conftest import Open
 from browser.opened import READY
+from fleets.jobs import job, train_ddp
 from report.answers import ANSWER, COMPARED, PAIR
 from report.rendered import as_html
 from report.sample import NO_DEVICE, TYPICAL, WITH_MEMORY
@@ -37,6 +40,13 @@ def _numbers() -> str:
 
 
 @functools.cache
+def _job() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        job(functools.partial(train_ddp, slow=3, cause="loader", waits=20), Path(folder), ranks=40)
+        return html.render(unstall.fleet(folder, cache=False).document())
+
+
+@functools.cache
 def _recorded() -> str:
     return html.render(explain("examples/traces/gpt2_decode_item.json.gz").document())
 
@@ -51,13 +61,14 @@ PAGES: dict[str, Callable[[], str]] = {
     "bench": _measured,
     "compare": _compared,
     "numbers": _numbers,
+    "fleet": _job,
 }
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
 @pytest.mark.parametrize("name", PAGES)
 def test_axe_finds_no_violation(opened: Open, name: str, width: int, theme: str) -> None:
-    ready = "body" if name in ("bench", "compare", "numbers") else READY
+    ready = "body" if name in ("bench", "compare", "numbers", "fleet") else READY
     page = opened(PAGES[name](), width=width, theme=theme, ready=ready).page
     page.evaluate("() => document.querySelectorAll('details').forEach(details => details.open = true)")
     found = Axe().run(page)

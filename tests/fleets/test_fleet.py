@@ -406,13 +406,13 @@ def test_the_recorder_s_overhead_is_told(tmp_path: Path) -> None:
 
 
 def test_a_note_that_each_rank_has_with_figures_of_its_own_is_told_once(tmp_path: Path) -> None:
-    figures = ["968 ms, 81 % of it", "1.25 s, 9 % of it", "1.10 s, 81 % of it"]
+    figures = ["968 ms, 81 % of 7 ops", "1.25 s, 9 % of 1,041 ops", "1.10 s, 81 % of 730 ops"]
     for path, said in zip(jittered(train_ddp, tmp_path, ranks=3), figures, strict=True):
         document = msgspec.json.decode(path.read_bytes())
         document["unstall"] = {"version": 1, "notes": [f"here it took {said} at train.py:33"]}
         path.write_bytes(msgspec.json.encode(document))
     told = [note for note in explained(tmp_path).notes if "here it took" in note]
-    assert told == ["here it took 968 ms to 1.25 s, 9 % to 81 % of it at train.py:33"]
+    assert told == ["here it took 968 ms to 1.25 s, 9 % to 81 % of 7 ops to 1,041 ops at train.py:33"]
 
 
 @pytest.mark.parametrize(

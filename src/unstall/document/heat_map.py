@@ -64,8 +64,9 @@ def map_drawing(block: HeatMap) -> str:
         label = in_html(block.columns[column])
         inside.append(f'<text class="dim" x="{x:.1f}" y="{height - 6}" text-anchor="middle">{label}</text>')
     about = html.escape(f"{len(block.rows):,} rows and {len(block.columns):,} columns. {block.legend}")
+    width = round(_LEFT + cell * len(block.columns))
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{about}">\n'
+        f'<svg viewBox="0 0 {width} {height}" style="max-width: {width}px" role="img" aria-label="{about}">\n'
         + "\n".join(inside)
         + f'\n</svg>\n<p class="dim">{in_html(block.legend)}</p>'
     )

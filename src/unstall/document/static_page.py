@@ -75,6 +75,8 @@ p {{ margin: 6px 0 0; }}
 .panel + p {{ margin-top: 14px; }}
 .panel {{ margin: 20px 0 0; padding: 12px 16px; background: var(--panel); border: 1px solid var(--line);
   border-radius: 8px; overflow-x: auto; }}
+.rows, .graph-panel {{ max-height: 90vh; overflow: auto; }}
+@media print {{ .rows {{ max-height: none; }} }}
 svg {{ display: block; width: 100%; height: auto; }}
 text {{ fill: var(--text); font: 13px ui-sans-serif, system-ui, sans-serif; }}
 table {{ border-collapse: collapse; width: 100%; font-size: 13px; }}
@@ -82,9 +84,12 @@ td, th {{ padding: 4px 20px 4px 0; text-align: left; vertical-align: baseline; f
   border-top: 1px solid var(--line); white-space: nowrap; }}
 td:last-child, th:last-child {{ padding-right: 0; }}
 tr:first-child > * {{ border-top: 0; }}
-td:first-child {{ white-space: normal; min-width: 120px; }}
-th {{ color: var(--muted); font-weight: 600; }}
-.numbered {{ list-style: none; padding: 0; }}
+td:first-child, th:first-child {{ white-space: normal; min-width: 120px; }}
+th {{ color: var(--muted); font-weight: 600; position: sticky; top: -12px; background: var(--panel);
+  overflow-wrap: normal; }}
+.numbered {{ list-style: none; padding: 12px 16px; }}
+.numbered > li + li {{ margin-top: 12px; padding-top: 12px; border-top: 1px solid var(--line); }}
+.detail {{ display: grid; grid-template-columns: 3.2em minmax(0, 1fr); gap: 8px; margin-top: 3px; }}
 .right {{ text-align: right; }}
 .dim {{ fill: var(--muted); color: var(--muted); }}
 .strong {{ font-weight: 600; }}
@@ -106,7 +111,6 @@ summary {{ cursor: pointer; padding: 4px 0; }}
 .bound {{ fill: none; stroke: var(--text); stroke-width: 1.5; }}
 .leaves {{ stroke: var(--bad); stroke-dasharray: 3 4; }}
 .legend {{ display: flex; flex-wrap: wrap; gap: 2px 20px; font-size: 13px; }}
-.graph-panel {{ max-height: 90vh; overflow: auto; }}
 .graph-panel svg {{ width: auto; max-width: none; }}
 {graph}
 .swatch {{ display: inline-block; width: 16px; height: 12px; }}
@@ -186,12 +190,15 @@ def _waterfall(block: Waterfall) -> str:
 def _entries(block: Entries) -> str:
     numbers = [f"{in_html(block.before_number)}{number}. " for number in range(1, len(block.entries) + 1)]
     items = "".join(map(_entry, numbers, block.entries, repeat(block.names)))
-    return f'<h2>{_inline(block.title)}</h2><ol class="numbered">{items}</ol>'
+    return f'<h2>{_inline(block.title)}</h2><ol class="panel numbered">{items}</ol>'
 
 
 def _entry(number: str, entry: Entry, names: Sequence[str]) -> str:
     figures = ", ".join(f"{in_html(name)} {in_html(figure)}" for name, figure in zip(names, entry.figures, strict=True))
-    details = "".join(f'<br><span class="dim">{in_html(label)}</span> {_inline(text)}' for label, text in entry.details)
+    details = "".join(
+        f'<div class="detail"><span class="dim">{in_html(label)} </span><span>{_inline(text)}</span></div>'
+        for label, text in entry.details
+    )
     return f"<li>{number}{_inline(entry.title)}{figures and ': ' + figures}{details}</li>"
 
 
@@ -228,12 +235,20 @@ def _area(block: Area) -> str:
 
 @_block.register
 def _heat_map(block: HeatMap) -> str:
-    return f'<h2>{_inline(block.title)}</h2><div class="panel">{heat_map.map_drawing(block)}</div>'
+    return (
+        f'<h2>{_inline(block.title)}</h2><div class="panel"{_region(block.title)}>{heat_map.map_drawing(block)}</div>'
+    )
 
 
 @_block.register
 def _lane_sets(block: LaneSets) -> str:
-    return f'<h2>{_inline(block.title)}</h2><div class="panel">{heat_map.lane_drawings(block)}</div>'
+    drawings = heat_map.lane_drawings(block)
+    return f'<h2>{_inline(block.title)}</h2><div class="panel"{_region(block.title)}>{drawings}</div>'
+
+
+def _region(title: Words) -> str:
+    """Returns the attributes of a panel that may scroll by itself, so that a key can reach it."""
+    return f' tabindex="0" role="region" aria-label="{in_html(text_of(title))}"'
 
 
 def _grid(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], align: Sequence[str]) -> str:
@@ -248,6 +263,6 @@ def _grid(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], alig
 
     head = row(header, "th") if any(header) else ""
     table = f"<table>{head}{''.join(row(cells, 'td') for cells in rows)}</table>"
-    # A wide table scrolls by itself, so that the page never does; a key can reach it.
+    # A wide or long table scrolls by itself, so that the page never does; a key can reach it.
     label = in_html(title) or "table"
-    return f'<div class="panel" tabindex="0" role="region" aria-label="{label}">{table}</div>'
+    return f'<div class="panel rows" tabindex="0" role="region" aria-label="{label}">{table}</div>'

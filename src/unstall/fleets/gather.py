@@ -23,8 +23,8 @@ from unstall.timeline.grouping import unique
 ENDINGS = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz", ".timeline", ".unstall")
 _MOST_FILES = 1 << 16
 _DIGITS = re.compile(r"(\d+)")
-_UNITS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9, "%": 1.0}
-_FIGURE = re.compile(r"(?<![\w.,:/-])(\d[\d,]*(?:\.\d+)?) (ns|µs|ms|s|%)(?!\w)")
+_UNITS = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9, "%": 1.0, "ops": 1.0}
+_FIGURE = re.compile(r"(?<![\w.,:/-])(\d[\d,]*(?:\.\d+)?) (ns|µs|ms|s|%|ops)(?!\w)")
 
 
 class Gathered(msgspec.Struct, frozen=True):
@@ -218,8 +218,8 @@ def _whole(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
 
 def notes_of(gathered: Gathered) -> tuple[str, ...]:
     """Returns the notes of the ranks' own traces, one sentence each. A note that several ranks have is returned once.
-    If only some ranks have a note, the sentence begins with their numbers. Notes that differ in times or shares only
-    count as one note, which has the smallest and the largest of each: "3.97 s to 4.65 s"."""
+    If only some ranks have a note, the sentence begins with their numbers. Notes that differ in times, shares or
+    numbers of ops only count as one note, which has the smallest and the largest of each: "3.97 s to 4.65 s"."""
     said: dict[str, dict[str, list[int]]] = {}
     for rank in gathered.ranks:
         for note in rank.summary.notes:

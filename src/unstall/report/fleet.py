@@ -24,6 +24,7 @@ from unstall.document.plain import plain, short
 from unstall.figures import counted, duration, share, size
 from unstall.fleets.join import ranks_text
 from unstall.fleets.result import Cause, FleetResult, GroupUse, Member, Moment, RankRow, Straggler
+from unstall.locate.collectives import Kind
 from unstall.report.wording import place, row, saved
 
 USES = {
@@ -77,7 +78,8 @@ def _about(result: FleetResult) -> Iterator[Words]:
 
 def _stragglers(result: FleetResult) -> Entries | None:
     entries = tuple(_entry(each, result) for each in result.stragglers)
-    return Entries(words("Who makes the others wait"), ("late", "gain"), entries) if entries else None
+    title = "Who makes the others wait" + (" (gains add up)" if len(entries) > 1 else "")
+    return Entries(words(title), ("late", "gain"), entries) if entries else None
 
 
 def _entry(straggler: Straggler, result: FleetResult) -> Entry:
@@ -256,9 +258,12 @@ def _moments(result: FleetResult) -> LaneSets | None:
 
 def _lanes(moment: Moment) -> Lanes:
     whom = f" for rank {moment.for_rank}" if moment.for_rank is not None else ""
+    among = f"in {short(moment.group)}"
+    if moment.kind == Kind.SEND_RECEIVE.value:  # the group has more ranks
+        among = f"between {ranks_text([member.rank for member in moment.members])}, {among}"
     return Lanes(
-        title=f"step {moment.step}: {moment.kind} in {short(moment.group)}, {duration(moment.waited_ns)} waited{whom}",
-        about=f"{moment.kind} in {short(moment.group)}, step {moment.step}: its members wait for "
+        title=f"step {moment.step}: {moment.kind} {among}, {duration(moment.waited_ns)} waited{whom}",
+        about=f"{moment.kind} {among}, step {moment.step}: its members wait for "
         f"{duration(moment.waited_ns)} in all{', most' + whom if whom else ''}",
         lanes=tuple((f"rank {member.rank}", tuple(_stretches(member, moment))) for member in moment.members),
     )
