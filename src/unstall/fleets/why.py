@@ -237,7 +237,7 @@ def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: 
         weights = theirs[both]
         ratio = float(mine[both].sum() / weights.sum())
         known = blocks[both].sum() > 0 < lines.blocks[rows, index][both].sum()
-        grew = _grew(lines.blocks[rows, index][both], blocks[both])
+        grew = _grew_by_time(lines.blocks[rows, index][both], blocks[both], weights)
         oftener = _grew(lines.count[rows, index][both], counts[both])
         works_more = known and grew > _MORE * max(oftener, 1)
         off = np.abs(factor[both] - ratio)
@@ -280,6 +280,13 @@ def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: 
 
 def _grew(mine: _Reals, theirs: _Reals) -> float:
     return float(mine.sum() / theirs.sum()) if theirs.sum() > 0 else 1.0
+
+
+def _grew_by_time(mine: _Reals, theirs: _Reals, time: _Reals) -> float:
+    """Returns by which factor lines have more thread blocks than on the peers: the mean of the lines whose blocks are
+    known, weighted by their time. Kernels of other lines may have more blocks, and take less time."""
+    known = (mine > 0) & (theirs > 0)
+    return float(np.average(mine[known] / theirs[known], weights=time[known])) if known.any() else 1.0
 
 
 def _with_finding(rank: Rank, cause: Cause) -> Cause:
