@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from unstall.course.against_author import against_author
+from unstall.course.figures import filled
 from unstall.course.recorded import FILE, Recorded, heading, recorded
 from unstall.course.row import Row
 from unstall.course.running import run
@@ -180,7 +181,7 @@ def _rows() -> Iterator[str]:
         yield from (
             f"### {row.number} {name}",
             "",
-            f"**{row.question}** {row.learn} ([script]({_SCRIPTS}/{name}.py))",
+            f"**{row.question}** {filled(row.learn, {})} ([script]({_SCRIPTS}/{name}.py))",
             "",
             *((f"Change: {row.change}", "") if row.change else ()),
         )

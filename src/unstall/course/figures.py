@@ -8,7 +8,7 @@ warnings: 1
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -32,6 +32,7 @@ _SCALES: Final = {
 """Maps each unit of a text to `(unit, factor)`: the unit in which the value is stored, and the
 factor from the text's unit to it.
 """
+_LABEL = re.compile(r"{([^{}]+)}")
 _LINE = re.compile(r"\s*(?P<label>.*\S): +(?P<text>(?P<number>-?[\d,]*\.?\d+(?:e[+-]?\d+)?) ?(?P<unit>[a-zµA-Z%]*))\s*")
 
 
@@ -81,6 +82,16 @@ def figure(label: str, text: str) -> Figure:
     if found is None:
         raise UnstallError(f"{label}: {text!r} is no figure")
     return found
+
+
+def filled(text: str, figures: Mapping[str, Figure]) -> str:
+    """Returns a text with figures in place of their labels: "a launch takes 31.1 us" for "a launch takes {launch}".
+
+    Args:
+        text: The text. Labels stand in braces.
+        figures: Maps labels to figures. The label of a figure that is missing is left, as code: "`launching`".
+    """
+    return _LABEL.sub(lambda found: figures[found[1]].text if found[1] in figures else f"`{found[1]}`", text)
 
 
 def in_unit_of(text: str, value: float) -> str:

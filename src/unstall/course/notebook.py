@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 
+from unstall.course.figures import filled
 from unstall.course.row import Row
 
 _MARK = "# %%"
@@ -22,7 +23,11 @@ def notebook(name: str, row: Row, source: str) -> str:
         row: The experiment.
         source: The source of its script.
     """
-    cells = [_text(f"# {row.number}. {row.question}"), *_cells(source), _text(f"**What to learn.** {row.learn}")]
+    cells = [
+        _text(f"# {row.number}. {row.question}"),
+        *_cells(source),
+        _text(f"**What to learn.** {filled(row.learn, {})}"),
+    ]
     if row.change:
         cells.append(_text(f"**Change.** {row.change}"))
     options = f'"t4", numerics="{row.numerics}", host="{row.host}"'

@@ -66,7 +66,8 @@ class Row:
         question: The question that the experiment answers.
         author: What the author saw; None if no figures of an author are known.
         checks: What the figures should show on every GPU.
-        learn: What to learn from the experiment, in two to five sentences.
+        learn: What to learn from the experiment, in one to six sentences. A label in braces stands for its figure:
+            "launching takes {bench, host}".
         change: What to change in a program of one's own, with its code; "" if there is nothing to
             change.
         missed: Maps the label of a figure that is far from the author's to the reason.

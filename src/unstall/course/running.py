@@ -12,7 +12,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from unstall.course.figures import Figure, figures_in, in_unit_of
+from unstall.course.figures import Figure, figures_in, filled, in_unit_of
 from unstall.course.result import Checked, Experiment
 from unstall.course.row import Check, Row
 from unstall.figures import signal_name
@@ -52,7 +52,7 @@ def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Ex
         failure=failure,
         figures=figures,
         checks=tuple(checked(check, by_label, failure) for check in row.checks),
-        learn=row.learn,
+        learn=filled(row.learn, by_label),
         change=row.change,
         host=row.host if gpu else "",
     )

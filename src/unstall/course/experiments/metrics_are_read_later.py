@@ -1,7 +1,4 @@
-"""A loop that reads its loss in each step waits in each step. A loop that reads its losses later does not.
-
-The losses are the same with `.item()` in each step, a list that is read at the end, and a `MetricBuffer`.
-"""
+"""`.item()` in each step makes the host and the GPU take turns. What that costs depends on how long each works."""
 
 import time
 
@@ -9,12 +6,20 @@ import torch
 
 from unstall import MetricBuffer, no_sync
 
-model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, device="cuda") for _ in range(4)])
-batches = torch.randn(20, 256, 1024, device="cuda")
+torch.set_num_threads(1)  # of the CPU
+model = torch.nn.Sequential(*[torch.nn.Linear(64, 64, device="cuda") for _ in range(4)])
+batches = torch.randn(20, 64, 64, device="cuda")
+KINDS = {  # seconds in which the host prepares a batch, and clock cycles of more work for the GPU
+    "GPU busy": (0, 4_000_000),
+    "host busy, tiny kernels": (0, 0),
+    "both busy": (0.002, 4_000_000),
+}
 
 
 def loss_of(batch):
-    torch.cuda._sleep(400_000)  # clock cycles, as more layers would take: the GPU is behind
+    host_seconds, gpu_cycles = KINDS[kind]
+    time.sleep(host_seconds)
+    torch.cuda._sleep(gpu_cycles)
     return model(batch).square().mean().detach()
 
 
@@ -22,33 +27,38 @@ def in_each_step():
     return [loss_of(batch).item() for batch in batches]  # waits
 
 
+def in_every_tenth_step():
+    kept = []
+    for number, batch in enumerate(batches, 1):
+        kept.append(loss_of(batch))
+        if number % 10 == 0:
+            kept[-10:] = torch.stack(kept[-10:]).tolist()  # waits
+    return kept
+
+
 def at_the_end():
-    kept = [loss_of(batch) for batch in batches]
-    return torch.stack(kept).tolist()  # waits
+    return torch.stack([loss_of(batch) for batch in batches]).tolist()  # waits
 
 
 def some_steps_later():
     with MetricBuffer() as metrics:
         for batch in batches:
             metrics.add(loss=loss_of(batch))
-        waited.append(metrics.stats().waited_ns)  # in the loop: the `with` block waits again where it ends
     return [row.values["loss"] for row in metrics.take()]
 
 
-losses, waited = [], []
-for loop in (in_each_step, at_the_end, some_steps_later):
-    name = "read " + loop.__name__.replace("_", " ")
-    losses.append(loop())  # the first time takes memory and loads kernels
-    seconds = []
-    for _ in range(5):
-        torch.cuda.synchronize()  # waits
-        begin = time.perf_counter()
-        loop()
-        seconds.append(time.perf_counter() - begin)
-    print(f"20 steps, {name}: {min(seconds) * 1e3:.2f} ms\na step, {name}: {min(seconds) / 20 * 1e6:.1f} us")
-    if loop is not some_steps_later:
+losses, waits = [], {}
+for kind in KINDS:
+    for loop in (in_each_step, in_every_tenth_step, at_the_end, some_steps_later):
+        name = f"read {loop.__name__.replace('_', ' ')}"
         with no_sync("count") as guard:
+            losses.append(loop())  # the first time takes memory and loads kernels
+        waits[name], seconds = guard.count, []
+        for _ in range(5):
+            torch.cuda.synchronize()  # waits
+            begin = time.perf_counter()
             loop()
-        print(f"waits, {name}: {guard.count}")
-print(f"waited in the loop, read some steps later: {max(waited) / 1e6:.2f} ms")  # `no_sync` leaves these waits out
+            seconds.append(time.perf_counter() - begin)
+        print(f"{kind}, {name}, a step: {min(seconds) / 20 * 1e6:.1f} us")
+print("\n".join(f"waits, {name}: {count}" for name, count in list(waits.items())[:3]))
 print(f"loops with the losses of the first: {losses.count(losses[0])}")

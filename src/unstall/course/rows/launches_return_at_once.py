@@ -32,11 +32,12 @@ ROW = Row(
         ),
     ),
     learn=(
-        "A call on a GPU puts work into a queue and returns: on the virtual T4, 29 us are launching, and 506 us are "
-        "the work. A clock without a wait measures the host, a clock with a wait measures host and device together: "
-        "say which of the two you mean, or let bench say all. To time a loop, run its work a few times with each "
-        "shape, wait, run the loop, and wait again. Without the first wait, the clock also sees the work that was "
-        "launched before."
+        "Both times are right. A call on a GPU puts work into a queue and returns: without a wait, the clock sees the "
+        "launching ({bench, host}); with a wait after each call, it sees launching, the GPU's work ({bench, device}) "
+        "and the wait. In a training loop your line costs the longer of launching and work, here {a wait before and "
+        "after the loop} a call, because the host launches the next call while the GPU still works; of a step with "
+        "many lines, the longer of the two sums counts. So time a whole loop: run its work a few times with each "
+        "shape, wait, run the loop, and wait again; without the first wait, the clock also sees earlier work."
     ),
     change=(
         "`for _ in range(5): work()`, `torch.cuda.synchronize()`, `begin = time.perf_counter()`, "

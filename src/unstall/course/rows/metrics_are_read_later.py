@@ -2,39 +2,45 @@
 
 from unstall.course.row import Check, Row
 
+_EACH, _TENTH, _END, _LATER = (
+    f"{{}}, read {when}, a step" for when in ("in each step", "in every tenth step", "at the end", "some steps later")
+)
+_GPU, _TINY, _BOTH = "GPU busy", "host busy, tiny kernels", "both busy"
+
 ROW = Row(
     number=16,
     topic="Waits",
     related=(15, 25),
-    question='"Save metrics to a list of tensors and reduce later": does that collect them without a barrier?',
+    question="Does loss.item() in each step slow a training?",
     checks=(
+        Check("If the GPU is the slow one, it costs little.", _EACH.format(_GPU), _END.format(_GPU), 0.97, 1.1),
+        Check("If kernels are tiny, each wait costs time.", _EACH.format(_TINY), _END.format(_TINY), at_least=1.01),
+        Check("If host and GPU are both busy, it costs much.", _EACH.format(_BOTH), _END.format(_BOTH), at_least=1.3),
+        Check("Reading every tenth step costs little.", _TENTH.format(_BOTH), _END.format(_BOTH), 0.9, 1.25),
+        Check(
+            "A MetricBuffer does not make host and GPU take turns.",
+            _LATER.format(_BOTH),
+            _EACH.format(_BOTH),
+            at_most=0.85,
+        ),
         Check("Reading the loss in each step waits 20 times.", "waits, read in each step", equal=20),
+        Check("Reading ten losses at once waits twice.", "waits, read in every tenth step", equal=2),
         Check("Reading all losses at the end waits once.", "waits, read at the end", equal=1),
-        Check(
-            "In the loop, a MetricBuffer waits for less than a twentieth of the time.",
-            "waited in the loop, read some steps later",
-            "20 steps, read some steps later",
-            at_most=0.05,
-        ),
-        Check("The losses are the same.", "loops with the losses of the first", equal=3),
-        Check(
-            "A loop that waits in each step is slower.",
-            "20 steps, read in each step",
-            "20 steps, read at the end",
-            at_least=1.01,
-        ),
+        Check("The losses are the same in all loops.", "loops with the losses of the first", equal=12),
     ),
     learn=(
-        "Yes, so take the list: it is read with one wait at the end, but until then you see no number and no NaN; "
-        "detach() each loss (25). It gains little: .item() waits until the GPU has done its work, so a profile shows "
-        "that work in it, and you save only what the host could have launched meanwhile. If you need numbers during "
-        "training, read .item() every hundred steps, or use a MetricBuffer if steps are long: it gives numbers some "
-        "steps late, and costs the host time in each step. On the H100, this loop takes about as long with it as with "
-        ".item() in each step."
+        ".item() makes the host and the GPU take turns, so a step takes the sum of both works in place of the longer "
+        f"one. It costs much if both work long, as with batches prepared on the host: {{{_EACH.format(_BOTH)}}} a step "
+        f"in place of {{{_END.format(_BOTH)}}}. It costs little if the GPU is the slow one "
+        f"({{{_EACH.format(_GPU)}}} and {{{_END.format(_GPU)}}}), although a profile then shows the GPU's work in "
+        ".item(). If kernels are tiny, each .item() costs about as much as a launch or two, which a short step feels "
+        f"({{{_EACH.format(_TINY)}}} and {{{_END.format(_TINY)}}}). So keep loss.detach() (25) in a list, and read it "
+        "every ten or hundred steps: you see a NaN that much later. A MetricBuffer gives each number some steps late "
+        "without a wait, but takes the host's time, so use it if steps are long."
     ),
     change=(
-        "`kept.append(loss.detach())` in the loop, `torch.stack(kept).tolist()` after it; or `metrics.add(loss=loss)` "
-        "within `with unstall.MetricBuffer(print) as metrics:`."
+        "`kept.append(loss.detach())` in the loop, and `torch.stack(kept).tolist()` every hundred steps; or "
+        "`metrics.add(loss=loss)` within `with unstall.MetricBuffer(print) as metrics:`."
     ),
     numerics="real",
     finding="sync-item",

@@ -3,6 +3,7 @@
 from unstall.course.row import Check, Row
 
 _RETURNS, _DONE = "{} returns after", "{} is done after"
+_VALUES = 4096 * 2048
 
 
 def _waits(what: str) -> Check:
@@ -17,7 +18,7 @@ ROW = Row(
     number=13,
     topic="Copies",
     related=(12, 15),
-    question='Pinning and non_blocking: does "a lot more data transfer than I\'m expecting" come from them?',
+    question="Should I pin memory, and what does non_blocking=True do?",
     checks=(
         _waits("upload, pageable"),
         _waits("upload, pageable and non_blocking"),
@@ -25,6 +26,8 @@ ROW = Row(
         _goes_on("upload, pinned and non_blocking"),
         _waits("download, pageable and non_blocking"),
         _goes_on("download, pinned and non_blocking"),
+        _waits("64 bytes, pageable"),
+        _goes_on("64 bytes, pageable and non_blocking"),
         Check(
             "Both directions at once take less than one after the other.",
             _DONE.format("both directions"),
@@ -32,13 +35,18 @@ ROW = Row(
             at_most=1.8,
         ),
         Check(
-            "A kernel that reads mapped memory takes several times as long as on the GPU's memory.",
-            _DONE.format("sum of mapped memory"),
-            _DONE.format("sum of the GPU's memory"),
-            at_least=3,
+            "Pinning takes longer if it has to take memory from the system.",
+            _RETURNS.format("pin_memory(), new memory"),
+            _RETURNS.format("pin_memory(), memory used again"),
+            at_least=1.1,
         ),
         Check(
-            "It takes about as long as a copy of the memory.",
+            "If the source is written after a wait for the copy, all of its old values arrive.",
+            "source zeroed after event.synchronize(), old values that arrive",
+            equal=_VALUES,
+        ),
+        Check(
+            "A kernel that reads mapped memory takes about as long as a copy of it.",
             _DONE.format("sum of mapped memory"),
             _DONE.format("upload, pinned and non_blocking"),
             at_least=0.7,
@@ -48,16 +56,21 @@ ROW = Row(
         Check("Both copies are on the current stream.", "streams of two copies", equal=1),
     ),
     learn=(
-        "You need both: pinning makes the copy faster, and non_blocking=True lets the host go on. Neither moves "
-        "more: a copy moves its bytes once, on the current stream. The driver copies pageable memory through two "
-        "pinned pieces of 1 MiB, and the host waits for a free one; only uploads of up to 64 KiB never wait. "
-        '.to("cpu", non_blocking=True) pins its result by itself: wait before you read it, or you race with the '
-        "copy, even if a virtual GPU shows the right value. A kernel may also read pinned memory itself (mapped), "
-        "but over the link, each time: copy what is read more than once."
+        "You need both: pinning makes the copy faster, and non_blocking=True lets the host go on ({upload, pinned and "
+        "non_blocking returns after} in place of {upload, pageable returns after}); with ordinary, pageable memory the "
+        "host waits all the same, but for uploads of up to 64 KiB with non_blocking=True. Write to a pinned source, "
+        "and read what was copied to the host, only after the copy has ended (`event.synchronize()`), or other values "
+        "may arrive. A virtual GPU copies at once, so the old ones do, but `unstall run` names the line as a race; a "
+        "pageable source may be written as soon as the call returns. Pinning is a copy on the host "
+        "({pin_memory(), memory used again returns after}, and {pin_memory(), new memory returns after} with memory "
+        "from the system), so pin once and use the buffer again, or let a DataLoader's thread do it: "
+        '`x.pin_memory().to("cuda")` of each batch rarely gains. Neither moves more data: a copy moves its bytes once, '
+        "on the current stream. A kernel may also read pinned memory itself (mapped), but over the link, each time."
     ),
     change=(
-        '`DataLoader(..., pin_memory=True)` and `x = x.to("cuda", non_blocking=True)`; after a non_blocking '
-        "download `event.record()`, and `event.synchronize()` before the result is read."
+        '`DataLoader(..., pin_memory=True)` and `x = x.to("cuda", non_blocking=True)`; after a non_blocking copy '
+        "`event.record()`, and `event.synchronize()` before its pinned source is written, or its result on the host "
+        "is read."
     ),
     numerics="real",
     finding="pageable-copy",
