@@ -1,7 +1,4 @@
-"""Two thousand tiny kernels take as long as their launches. As a CUDA graph, they are launched by one call.
-
-Each round is x * 2, sigmoid, + 5, relu of five numbers.
-"""
+"""Many tiny kernels take as long as their launches. As a CUDA graph, all of them are launched by one call."""
 
 import time
 
@@ -10,7 +7,8 @@ from torch.profiler import profile, record_function
 
 from unstall import graphed, whatif
 
-x = torch.randn(5, device="cuda")
+five, inputs, others = torch.randn(5, device="cuda"), *torch.randn(2, 1, 256, device="cuda")
+weights = torch.randn(16, 256, 256, device="cuda") / 16
 
 
 def rounds(x):
@@ -19,40 +17,48 @@ def rounds(x):
     return x
 
 
-def milliseconds(call):
-    """Returns the least time of five calls: other programs of this machine can only add to it."""
+def model(x):
+    for weight in weights:
+        x = torch.relu(torch.nn.functional.linear(x, weight))
+    return x
+
+
+def milliseconds(call, *given):
     times = []
     for _ in range(5):
         torch.cuda.synchronize()
         begin = time.perf_counter()
-        call()
-        torch.cuda.synchronize()
+        call(*given), torch.cuda.synchronize()
         times.append((time.perf_counter() - begin) * 1e3)
-    return min(times)
+    return min(times)  # other programs of this machine can only add to it
 
 
-rounds(x)  # the first time loads kernels
-print(f"eager: {milliseconds(lambda: rounds(x)):.2f} ms")
-
-# %% Capture it by hand, and replay it.
-graph = torch.cuda.CUDAGraph()
-with torch.cuda.graph(graph):
-    rounds(x)
-print(f"graph: {milliseconds(graph.replay):.2f} ms")
-
-# %% Or let `graphed` do it: it copies inputs in and results out, and proves that results are the same.
-fast = graphed(rounds)
-for _ in range(4):
-    fast(x)
-print(f"graphed: {milliseconds(lambda: fast(x)):.2f} ms")
-print(f"graphed, results that are equal: {torch.equal(fast(x), rounds(x)):d}")
-
-# %% Could that be known before? Record the eager run, and replay it with that change.
-# Last: the profiler stays attached to CUDA, and graphs then take longer to launch (this one 0.5 ms, on an H200).
+# %% Capture it by hand, and replay it. Or let `graphed` do it: it copies inputs in and results out.
+for name, function, x in (("", rounds, five), ("a small model, ", model, inputs)):
+    function(x)  # the first time loads kernels
+    print(f"{name}eager: {milliseconds(function, x):.2f} ms")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = function(x)
+    print(f"{name}graph: {milliseconds(graph.replay):.3f} ms")
+    fast = graphed(function)
+    fast(x), fast(x), fast(x), fast(x)  # it observes, captures, and proves that results are equal
+    print(f"{name}graphed: {milliseconds(fast, x):.2f} ms")
+    print(f"{name}graphed, results that are equal: {torch.equal(fast(x), function(x)):d}")
+# %% What may go wrong: a graph reads and writes the memory that it was captured with.
+graph.replay()
+print(f"by hand, right results for a new tensor: {torch.allclose(result, model(others)):d}")
+inputs.copy_(others), graph.replay()
+print(f"by hand, right results if copied into the captured tensor: {torch.allclose(result, model(others)):d}")
+print(f"graphed, right results for a new tensor: {torch.allclose(fast(others), model(others)):d}")
+# %% Within a graph, nothing may be read on the host. `graphed` notices, says so, and runs the function as it is.
+fast = graphed(lambda x: x if model(x).sum() > 0 else -x)
+fast(inputs), fast(inputs), fast(inputs), fast(inputs)
+print(f"graphed, graphs of a function that reads a value: {fast.stats().captures}")
+print("graphed refuses it:", *(refusal.reason for refusal in fast.stats().refusals))
+# %% Could the gain be known before? Record a run, and replay it. (Last, as the profiler slows down graphs after it.)
 with profile(with_stack=True) as recorded:
     with record_function("rounds"):
-        rounds(x)
+        rounds(five)
     torch.cuda.synchronize()
-answer = whatif(recorded, "graph", step="rounds")
-print(f"graph, predicted: {answer.predicted_step_ns / 1e6:.2f} ms")
-print(answer)
+print(f"graph, predicted: {whatif(recorded, 'graph', step='rounds').predicted_step_ns / 1e6:.2f} ms")

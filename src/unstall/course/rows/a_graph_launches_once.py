@@ -21,12 +21,39 @@ ROW = Row(
             "graphed takes at most two fifths longer than the graph captured by hand.", "graphed", "graph", at_most=1.4
         ),
         Check("graphed gives the same bits.", "graphed, results that are equal", equal=1),
+        Check("A graph of a small model is faster, too.", "a small model, graph", "a small model, eager", at_most=0.6),
+        Check(
+            "graphed takes less than the small model without a graph.",
+            "a small model, graphed",
+            "a small model, eager",
+            at_most=0.8,
+        ),
+        Check("graphed gives the small model's bits.", "a small model, graphed, results that are equal", equal=1),
+        Check(
+            "A graph captured by hand does not see a new tensor.", "by hand, right results for a new tensor", equal=0
+        ),
+        Check(
+            "It sees what is copied into the tensor that it was captured with.",
+            "by hand, right results if copied into the captured tensor",
+            equal=1,
+        ),
+        Check("graphed copies the new tensor.", "graphed, right results for a new tensor", equal=1),
+        Check(
+            "graphed makes no graph of a function that reads a value.",
+            "graphed, graphs of a function that reads a value",
+            equal=0,
+        ),
     ),
     learn=(
-        "If kernels are tiny, launching them takes longer than they do. A graph launches all of them by one call. "
-        "whatif says what a graph would gain before it is written, and graphed captures it and proves that results "
-        "are the same."
+        "Yes, if launching kernels takes longer than they do, as with a small model of batch 1 ({a small model, eager} "
+        "to {a small model, graph}): a graph launches all of them by one call, and whatif says before what it would "
+        "gain. What may go wrong: a graph keeps the addresses, the shapes and the Python branches of its capture, so a "
+        "new tensor is not seen and another shape needs another graph. Nothing within may be read on the host, "
+        "random numbers have to be the GPU's, and the graph keeps its memory. graphed copies inputs in and results "
+        "out, has a graph for each shape, proves that results are the same, and runs what may not be captured as it "
+        "is, with a warning that names the line (docs/graphed.md has the list)."
     ),
-    change=("`fast = unstall.graphed(rounds)`, and call `fast`."),
+    change="`fast = unstall.graphed(model)`, and call `fast`; `print(fast.stats())` says what runs as a graph.",
     numerics="real",
+    finding="launch-bound",
 )
