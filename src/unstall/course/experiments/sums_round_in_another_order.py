@@ -42,5 +42,7 @@ print(f"largest difference: {(max(sums.values()) - min(sums.values())) / abs(sum
 
 # %% Is that rounding, or a bug? `compare_numbers` knows how far rounding can move these numbers.
 answer = compare_numbers(product_by_product, matrix, across=["cuda", "float64", by_squares, by_numpy])
-print(answer)
+for way in answer:
+    print(f"{way.way} against the CPU: {way.kind}")
+print(answer["cuda"].why)
 print(f"ways within rounding: {sum(way.agrees for way in answer)}")

@@ -32,11 +32,8 @@ def run(name, function, times=1):
     launches = sum(row.count for row in calls if "Launch" in row.key)
     device = sum(event.device_time for event in seen.events() if event.device_type == DeviceType.CUDA) / 1e3
     print(f"{name}: most of CUDA's time is in {max(calls, key=lambda row: row.self_cpu_time_total).key}")
-    print(f"{name}, calls of CUDA: {in_calls:.3f} ms")
     print(f"{name}, share in calls of CUDA: {100 * in_calls / host:.1f} %")
-    print(f"{name}, launches: {launches}")
     print(f"{name}, CUDA per launch: {in_calls / launches * 1e3:.1f} us")
-    print(f"{name}, device busy: {device:.3f} ms")
     print(f"{name}, device busy, of the time: {100 * device / whole:.1f} %")
     return host
 

@@ -28,7 +28,10 @@ def per_call(calls, wait_each=False, wait_last=False):
 print(f"first call: {per_call(1, wait_last=True):.2f} ms")
 print(f"no synchronize: {per_call(100):.4f} ms")
 print(f"synchronize after each: {per_call(100, wait_each=True):.4f} ms")
-print(f"synchronize once: {per_call(100, wait_last=True):.4f} ms")
+once = per_call(100, wait_last=True)
+print(f"synchronize once: {once:.4f} ms")
 
 # %% With 5000 calls the queue fills, and the host goes as slowly as the GPU, without any wait in the program.
-print(f"no synchronize, each of 5000 calls: {per_call(5000):.4f} ms")
+held = per_call(5000)
+print(f"no synchronize, each of 5000 calls: {held:.4f} ms")
+print(f"launches that fit into the queue: {5000 - 5000 * held / once:.0f}")  # those that the GPU has not done yet

@@ -33,12 +33,15 @@ ROW = Row(
         ),
     ),
     learn=(
-        "If the GPU is slower than the host, the queue of launches fills, and launches wait for room. The author's 17 "
-        "ms are the true time of launching; the other 23 of the 40 ms are such waits. How much longer it gets depends "
-        "on how far the GPU is behind: 2.4 times for the author, 3 times on an H200, 200 times on a T4, as the net "
-        "here is larger than a ResNet-50, to fill the queue of every GPU. Nothing is wrong, and a synchronize in each "
-        "step gains nothing."
+        "If the GPU is slower than the host, the queue of launches fills, and launches wait for room. Launching takes "
+        "{forward, synchronize after each step} here, and 17 ms in the author's program; the rest of the "
+        "{forward, no synchronize}, and of the author's 40 ms, are such waits. They get longer the slower the GPU is. "
+        "Nothing is wrong, and a step takes as long with a wait in it as without ({a step, synchronize after each "
+        "step} and {a step, no synchronize}): the wait only shows how long launching takes."
     ),
-    change=("`torch.cuda.synchronize()` before and after the loop, none in it, and divide by its steps."),
+    change=(
+        "to time launching, `torch.cuda.synchronize()` before each forward pass, and read the clock before and after "
+        "it; to time a step, wait before and after the loop, not in it, and divide by its steps."
+    ),
     finding="full-queue",
 )

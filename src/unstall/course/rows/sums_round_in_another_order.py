@@ -5,7 +5,7 @@ from unstall.course.row import Author, Check, Row
 ROW = Row(
     number=18,
     topic="Errors and numbers",
-    question="The CPU, the GPU, NumPy and matrix_power say four different numbers. Which is right?",
+    question="The CPU, the GPU, NumPy and matrix_power give different numbers. Which is right?",
     author=Author(
         "a GPU, 5,000 rows",
         {
@@ -23,12 +23,11 @@ ROW = Row(
         ),
     ),
     learn=(
-        "None of them is wrong: each order of adding up rounds differently. The GPU's order is another than the CPU's; "
-        "matrix_power squares, so its intermediate matrices differ, but its result agrees (█ in the last chart above). "
-        "The author's matrix is another one, of 5,000 rows: compare how far the four numbers are apart, not the "
-        "numbers. compare_numbers measures how far rounding can "
-        "move a result, so no tolerance has to be guessed. A virtual GPU adds up in a GPU's order with "
-        "`--numerics device`, which this experiment uses; else it has the CPU's number."
+        "None of them is wrong: each order of adding up rounds differently. The GPU's order is another than the CPU's, "
+        "and matrix_power squares, so its intermediate matrices differ. compare_numbers measures how far rounding can "
+        "move a result, so no tolerance has to be guessed. The author's matrix is another one, of 5,000 rows: compare "
+        "how far the four numbers are apart, not the numbers. A virtual GPU adds up in a GPU's order with `--numerics "
+        "device`, as here, though not in each step as a real one: so its numbers need not be those of a real GPU."
     ),
     change=('`print(unstall.compare_numbers(f, x, across=["cuda", "float64"]))` in place of a tolerance.'),
     numerics="device",

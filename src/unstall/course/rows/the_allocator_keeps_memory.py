@@ -43,5 +43,8 @@ ROW = Row(
         "Warm up with the largest input, and nothing is asked for later. nvidia-smi also counts CUDA's own memory, "
         "100 MiB on the T4 and 600 MiB on the H100."
     ),
-    change=("`step(largest)` before the loop, or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` (9)."),
+    change=(
+        "`unstall.warm_up(forward_and_backward, largest)` before the loop, without the optimizer's step, which would "
+        "change the model; or `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` (9)."
+    ),
 )
