@@ -8,7 +8,7 @@ from torch.profiler import profile, record_function
 from unstall import graphed, whatif
 
 five, inputs, others = torch.randn(5, device="cuda"), *torch.randn(2, 1, 256, device="cuda")
-weights = torch.randn(16, 256, 256, device="cuda") / 16
+weights = torch.randn(32, 256, 256, device="cuda") / 16
 
 
 def rounds(x):

@@ -35,7 +35,7 @@ else:
 told = traceback.extract_tb(error.__traceback__)[-1]
 said = "\n".join([str(error).splitlines()[0], *getattr(error, "__notes__", [])])
 named = re.search(r"unstall: .*?:(\d+)", said)
-print(said)
+print(said.replace(__file__, __file__.rpartition("/")[2]))
 print(f"The traceback says line {told.lineno}   {told.line}")
 if named:
     print(f"The wrong index is at line {named[1]}   {getline(__file__, int(named[1])).strip()}")

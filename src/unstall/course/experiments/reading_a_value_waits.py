@@ -1,5 +1,6 @@
 """Many innocent lines wait for the GPU: all lines that need a value on the host. They end in `# waits`."""
 
+import inspect
 import io
 from linecache import getline
 
@@ -48,9 +49,10 @@ for lines in (lines_that_wait, lines_that_do_not):
     with no_sync("count") as guard:
         lines()
     waits = {wait.line for wait in guard.waits}
-    print(f"{lines.__name__}: {len(waits)}")
+    print(f"waits in {lines.__name__}: {len(waits)}")
     for line in sorted(waits):
         print(f"  line {line}   {getline(__file__, line).strip()}")
+print(inspect.getsource(lines_that_do_not))
 
 # %% It can also forbid them: then the first wait is an error.
 try:

@@ -1,18 +1,18 @@
 """`x.to("cuda")` goes from Python through torch's dispatcher to a call of CUDA. A recording has each link.
 
-Beside each link stands the file of torch's repository that has it.
+Beside each link stands the file of torch's repository that has it, most of them in aten/src/ATen/native.
 """
 
 import torch
 from torch.profiler import profile
 
 FILES = {
-    "aten::to": "aten/src/ATen/native/TensorConversions.cpp",
-    "aten::_to_copy": "aten/src/ATen/native/TensorConversions.cpp",
-    "aten::empty_strided": "aten/src/ATen/native/cuda/TensorFactories.cu",
-    "aten::copy_": "aten/src/ATen/native/Copy.cpp, then aten/src/ATen/native/cuda/Copy.cu",
-    "cudaMemcpyAsync": "CUDA, called in Copy.cu if non_blocking, else by memcpy_and_sync in c10/cuda/CUDAFunctions.h",
-    "cudaStreamSynchronize": "CUDA, called by memcpy_and_sync in c10/cuda/CUDAFunctions.h",
+    "aten::to": "TensorConversions.cpp",
+    "aten::_to_copy": "TensorConversions.cpp",
+    "aten::empty_strided": "cuda/TensorFactories.cu",
+    "aten::copy_": "Copy.cpp, then cuda/Copy.cu",
+    "cudaMemcpyAsync": "by cuda/Copy.cu, or by memcpy_and_sync",
+    "cudaStreamSynchronize": "by memcpy_and_sync in c10/cuda/CUDAFunctions.h",
 }
 pageable = torch.randn(1024, 1024)
 pinned = pageable.pin_memory()
@@ -33,7 +33,7 @@ def path_of(call):
         torch.cuda.synchronize()
     copies = [event.name for event in recorded.events() if event.name.startswith("Memcpy")]
     first = next(event for event in recorded.events() if event.name == "aten::to")
-    print("Tensor.to (tools/autograd/templates/python_variable_methods.cpp)")
+    print("Tensor.to (python_variable_methods.cpp in tools/autograd/templates)")
     names = show(first, [], depth=1)
     print(f"on the GPU, {copies[0]}")
     return names, copies

@@ -26,7 +26,7 @@ results = []
 for tensors, _, size in benchmark.Fuzzer(sizes, [drawn], seed=1).take(2):
     for call in (mul_sum, bmm):
         what = {"stmt": "call(x)", "globals": {"call": call, "x": tensors["x"]}}
-        told = {"sub_label": f"{size['rows']} x {size['columns']}", "description": call.__name__}
+        told = {"label": "a call", "sub_label": f"{size['rows']} x {size['columns']}", "description": call.__name__}
         call(tensors["x"])  # the first call loads kernels
         results.append(benchmark.Timer(**what, **told, env="torch").blocked_autorange(min_run_time=0.1))
         results.append(Timer(**what, **told, env="unstall").blocked_autorange().to_torch())

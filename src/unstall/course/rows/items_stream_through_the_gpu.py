@@ -23,7 +23,7 @@ ROW = Row(
         Check("Four items at a time need four times the memory.", "strategy A, memory", "one stream, memory", 3, 5),
         Check("Strategy B needs no more.", "strategy B, memory", "strategy A, memory", at_most=1.1),
         Check(
-            "stream_map needs less than half of what all 40 items at once would need.",
+            "stream_map needs less than a third of what all 40 items at once would need.",
             "stream_map, memory",
             "one stream, memory",
             at_most=13.3,

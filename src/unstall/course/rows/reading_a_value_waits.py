@@ -8,8 +8,8 @@ ROW = Row(
     related=(13, 16),
     question="Which lines wait for the GPU, though nobody asked them to?",
     checks=(
-        Check("All eleven lines wait.", "lines_that_wait", equal=11),
-        Check("The other lines do not.", "lines_that_do_not", equal=0),
+        Check("All eleven lines wait.", "waits in lines_that_wait", equal=11),
+        Check("The other lines do not.", "waits in lines_that_do_not", equal=0),
     ),
     learn=(
         "A line waits if the host needs a value: to print it, to decide by it, or to know how long a result is. So do "

@@ -6,13 +6,13 @@ ROW = Row(
     number=21,
     topic="Inside PyTorch and a kernel",
     related=(13,),
-    question='Where is the implementation of Tensor.to, "a complex hierarchy that has left me a bit bewildered"?',
+    question='What happens inside x.to("cuda")?',
     checks=(
         Check("Four operators and two calls of CUDA were recorded.", "links", equal=6),
         Check("They lead to one copy on the GPU.", "copies on the GPU", equal=1),
         Check("torch waits for the stream once.", "waits for the stream", equal=1),
         Check("With non_blocking, torch does not wait.", "waits for the stream, pinned and non_blocking", equal=0),
-        Check("All else stays as it is.", "links, pinned and non_blocking", equal=5),
+        Check("So one link is gone, and all others stay.", "links, pinned and non_blocking", equal=5),
     ),
     learn=(
         "to() makes a tensor on the GPU and copies into it. The dispatcher always picks Copy.cpp for copy_ of dense "
