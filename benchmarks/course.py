@@ -68,6 +68,7 @@ def _run(args: argparse.Namespace) -> None:
     kept = _read(args.out)
     before = kept[name].figures if name in kept and args.rows else {}
     problems = kept[name].problems if name in kept and args.rows else {}
+    seconds = dict(kept[name].seconds) if name in kept and args.rows else {}
     figures = {row: of for row, of in before.items() if row in table()}
     for row in rows:
         left = args.seconds - (time.monotonic() - began)
@@ -75,7 +76,9 @@ def _run(args: argparse.Namespace) -> None:
         if left <= 0:
             problems[row] = [f"not run: {args.seconds:.0f} s were over"]
             continue
+        start = time.monotonic()
         found = run(script(row), table()[row], args.gpu, min(_ROW_S, left))
+        seconds[row] = round(time.monotonic() - start, 1)
         figures[row] = {figure.label: figure.text for figure in found.figures}
         wrong = [found.failure] if found.failure else []
         wrong += [f"{check.sentence} {check.reason}" for check in found.checks if not check.holds]
@@ -89,6 +92,7 @@ def _run(args: argparse.Namespace) -> None:
             torch=torch,
             date=time.strftime("%Y-%m-%d"),
             figures={each: figures[each] for each in table() if each in figures},
+            seconds={each: seconds[each] for each in table() if each in seconds},
             problems=problems,
         )
         _write(args.out, kept | {name: now})
@@ -102,7 +106,8 @@ def _merged(gpus: dict[str, Recorded], others: dict[str, Recorded]) -> dict[str,
     for name, other in others.items():
         kept = gpus.get(name, other)
         problems = {row: of for row, of in kept.problems.items() if row not in other.figures} | other.problems
-        merged[name] = msgspec.structs.replace(other, figures=kept.figures | other.figures, problems=problems)
+        figures, seconds = kept.figures | other.figures, kept.seconds | other.seconds
+        merged[name] = msgspec.structs.replace(other, figures=figures, seconds=seconds, problems=problems)
     return merged
 
 

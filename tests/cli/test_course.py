@@ -156,7 +156,8 @@ def test_explain_shows_the_finding_that_the_row_is_about_first(
     said = unstall("course", name, "--explain", "--gpu", "t4").err
     before, heading, after = said.partition("What this program is about\n")
     assert heading
-    assert not any(other in before for other in ("plan: ", "Findings", "Good to know", "next\n"))
+    assert not any(other in before for other in ("the run would be", "plan: ", "Findings", "Good to know", "next\n"))
+    assert "would be shorter by" in after or "would be shorter by" not in said
     shown = " ".join(after.partition("\n\n")[0].split())
     place = re.search(rf" at: {name}\.py:(\d+) ", shown)
     assert place

@@ -79,7 +79,7 @@ def _next(result: Result, args: argparse.Namespace, trace: Path, about: str) -> 
     if mendable and result.steps.found_by == "whole":
         yield _NO_STEPS
     yield from in_lines(f"unstall show {first}{behind}")
-    if patched := with_patches(result):
+    if not example and (patched := with_patches(result)):  # an example needs what it shows
         shown = patched if len(patched) <= _MOST_LISTED else [*patched[:_MOST_LISTED], "others"]
         yield f"# there is a patch for {numbered_findings(shown)}:"
         *lines, last = in_lines(f"unstall show {patched[0]}{behind} --patch")

@@ -157,6 +157,7 @@ def _copy(scripts: _Scripts, folder: Path) -> int:
     copy = shlex.quote(str(folder / f"{name if len(scripts) == 1 else 'NAME'}.py"))
     print(f"{counted(len(scripts), 'script')} in {folder}/, each also as a notebook. To run a changed script:")
     print(f"unstall course {copy}  # checks what should be seen")
+    print("# a copy keeps its name: for another variant, copy to another folder")
     if len(scripts) == 1:
         print("# other verbs take the same options:")
         print(f"unstall run {' '.join(options(table()[name], _USUAL))} {copy}")

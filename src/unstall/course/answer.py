@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unstall.course.against_author import Against, against_author
+from unstall.course.figures import figure_in
 from unstall.course.recorded import heading, recorded
 from unstall.course.result import Checked, Course, Experiment
 from unstall.course.table import table
@@ -28,7 +29,7 @@ from unstall.document.document import (
 from unstall.document.shown import Shown
 from unstall.figures import counted
 
-_SHOWN = "H200 (real)"  # the recorded figures that are shown in a narrow terminal, too
+_SHOWN = "H200 (real)"  # docs/course.md has the figures of the other GPUs
 _VERDICTS: Final[dict[bool | None, tuple[str, Role]]] = {
     True: ("holds", "good"),
     False: ("does not hold", "bad"),
@@ -75,7 +76,8 @@ class Studied(Shown):
         row = table()[one.name] if one else None
         after = [(line, f"then: {about}") for line, about in row.then] if row else []
         after += [(f"unstall course {other}", _name(other)) for other in row.related] if row else []
-        lines = [(line.format(word=word), about) for line, about in _NEXT] + after
+        own = [] if one and one.changed else _NEXT  # these would be about the script as it was
+        lines = [(line.format(word=word), about) for line, about in own] + after
         return (Code(words("next"), tuple(f"{line:34}  # {about}" for line, about in lines), language="sh"),)
 
 
@@ -89,18 +91,28 @@ class Listed(Shown):
 
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the table as a document: the number, the name and the question of each experiment."""
-        rows = table()
+        rows, taken = table(), recorded().get(heading("t4", virtual=True))
+        seconds = {name: f"  {taken.seconds[name]:.0f} s" for name in rows if taken and name in taken.seconds}
         topics = dict.fromkeys(row.topic for row in rows.values())
         return Document(
             title="unstall course",
-            about=(words("Experiments of asynchronous execution. Begin with 1, 4, 13 and 15."),),
+            about=(
+                words(
+                    "Experiments of asynchronous execution. Begin with 1, 4, 13 and 15, then go on "
+                    "with the topic that your question is about."
+                ),
+            ),
             blocks=(
                 *(
                     Table(
                         words(Span(topic, "strong")),
                         (),
                         tuple(
-                            Row(words(f"{row.number:2}  ", Span(name, "subject")), (), (words(row.question),))
+                            Row(
+                                words(f"{row.number:2}  ", Span(name, "subject"), Span(seconds.get(name, ""), "dim")),
+                                (),
+                                (words(row.question),),
+                            )
                             for name, row in rows.items()
                             if row.topic == topic
                         ),
@@ -108,7 +120,14 @@ class Listed(Shown):
                     )
                     for topic in topics
                 ),
-                Prose((words("unstall course NAME runs one; its number will do, and `all` runs all."),)),
+                Prose(
+                    (
+                        words(
+                            "unstall course NAME runs one; its number will do, and `all` runs all. A word, as in "
+                            "`unstall course leak`, finds those about it. Times are how long a run on a virtual T4 took."
+                        ),
+                    )
+                ),
             ),
             data={
                 "schema": "unstall.course.table/1",
@@ -123,11 +142,13 @@ def _summary(experiments: Sequence[Experiment]) -> str:
 
 
 def _blocks(experiment: Experiment) -> Iterator[Block]:
-    yield Prose((words(Span(f"{experiment.number}. {experiment.question}", "strong")),))
-    yield Code(words(f"{experiment.name}.py prints"), tuple(experiment.output.splitlines()), language="text")
+    copy = " (a changed copy)" if experiment.changed else ""
+    yield Prose((words(Span(f"{experiment.number}. {experiment.question}{copy}", "strong")),))
     if experiment.failure:
         lines = tuple(experiment.said.splitlines())
         yield Code(words(Span(experiment.failure, "bad")), lines[-20:], language="text")
+    else:
+        yield Prose((words(Span("What to learn:", "strong"), f" {experiment.learn}"),))
     if experiment.figures:
         yield _figures(experiment)
         if experiment.host == "mixed":
@@ -135,22 +156,26 @@ def _blocks(experiment: Experiment) -> Iterator[Block]:
         missed = tuple(map(_missed, _missed_of(experiment)))
         if missed:
             yield Bullets(words("Where this virtual GPU is not as the author's GPU"), missed)
-    yield Prose((words(Span("What to learn:", "strong"), f" {experiment.learn}"),))
+    others = "\n".join(line for line in experiment.output.splitlines() if figure_in(line) is None).strip("\n")
+    if others:
+        yield Code(words(f"{experiment.name}.py also prints"), tuple(others.splitlines()), language="text")
     if experiment.change:
         yield Prose((words(Span("Change:", "strong"), f" {experiment.change}"),))
     yield Bullets(words("What should be seen"), tuple(map(_checked, experiment.checks)))
 
 
 def _figures(experiment: Experiment) -> Table:
-    """Returns the table of figures: the author's, those recorded on some GPUs, and those of this run."""
-    author = table()[experiment.name].author
+    """Returns the table of figures: the author's, those recorded on a real GPU, and those of this run. For a changed
+    copy, those of the script as it was come in place of the others.
+    """
+    author = None if experiment.changed else table()[experiment.name].author
     columns: dict[Column, dict[str, str]] = {}
     if author is not None:
         columns[Column("author")] = dict(author.figures)
     ours = experiment.gpu and heading(experiment.gpu, virtual=True)
-    for name, gpu in recorded().items():
-        if (figures := gpu.figures.get(experiment.name)) and name != ours:
-            columns[Column(name, extra=name != _SHOWN)] = figures
+    beside = recorded().get((ours or "") if experiment.changed else _SHOWN)
+    if beside and (figures := beside.figures.get(experiment.name)):
+        columns[Column("unchanged" if experiment.changed else _SHOWN)] = figures
     columns[Column("here")] = {figure.label: figure.text for figure in experiment.figures}
     labels = dict.fromkeys(label for figures in reversed(columns.values()) for label in figures)
     whose = [f"author: {author.device}"] if author else []
@@ -178,6 +203,8 @@ def _missed(each: Against) -> Words:
 
 def _checked(check: Checked) -> Words:
     verdict, role = _VERDICTS[check.holds]
+    if check.holds:
+        return words(Span(verdict, role), f": {check.sentence}")
     reason = f"({check.reason})" if check.holds is None else check.reason
     return words(Span(verdict, role), f": {check.sentence} ", Span(reason, "dim"))
 

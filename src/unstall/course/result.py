@@ -34,6 +34,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
         number: The number of the experiment.
         question: The question that the experiment answers.
         gpu: The name of the virtual GPU; None for this machine's GPU.
+        changed: Whether the script is a changed copy.
         host: How the virtual GPU timed the host's own work, such as "mixed"; "" for a GPU of this machine.
         output: What the script printed to stdout.
         said: What the script printed to stderr.
@@ -56,6 +57,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[Checked, ...]
     learn: str
     change: str = ""
+    changed: bool = False
     host: str = ""
 
     @property

@@ -15,6 +15,7 @@ from pathlib import Path
 from unstall.course.figures import Figure, figures_in, filled, in_unit_of
 from unstall.course.result import Checked, Experiment
 from unstall.course.row import Check, Row
+from unstall.course.table import SCRIPTS
 from unstall.figures import signal_name
 
 LIMIT_S = 600.0  # the slowest scripts take a minute; much longer if other programs load the machine
@@ -42,6 +43,7 @@ def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Ex
             output, said, failure = _ran(_command(copy, row, gpu), limit_s, folder)
     figures = tuple(figures_in(output))
     by_label = {figure.label: figure for figure in figures}
+    original = SCRIPTS / script.name
     return Experiment(
         name=script.stem,
         number=row.number,
@@ -54,6 +56,7 @@ def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Ex
         checks=tuple(checked(check, by_label, failure) for check in row.checks),
         learn=filled(row.learn, by_label),
         change=row.change,
+        changed=original.is_file() and original.read_bytes() != script.read_bytes(),
         host=row.host if gpu else "",
     )
 

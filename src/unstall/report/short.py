@@ -52,7 +52,10 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "", about
         about: The finding that the program is an example of (see `example_of`). It comes
             first, in full. "" if the program is no example.
     """
-    blocks: list[Block | None] = [_damage(result), _coverage(result), _example(result, about)]
+    summary, example = in_short(result.verdict.text, result.integrity.shortfall), _example(result, about)
+    blocks: list[Block | None] = [_damage(result), _coverage(result)]
+    if example is not None:  # before the verdict, which is of the whole run
+        blocks = [example, Prose((words(summary),)), *blocks]
     # A fault in full: it is what the run ended by, and its line is the answer.
     faulted = result.faulted
     blocks += (
@@ -67,7 +70,7 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "", about
     return Document(
         title="unstall",
         about=(),
-        summary=in_short(result.verdict.text, result.integrity.shortfall),
+        summary="" if example is not None else summary,
         blocks=tuple(block for block in blocks if block is not None),
         data=result,
     )
