@@ -124,7 +124,7 @@ class Listed(Shown):
                     (
                         words(
                             "unstall course NAME runs one; its number will do, and `all` runs all. A word, as in "
-                            "`unstall course leak`, finds those about it. Times are how long a run on a virtual T4 took."
+                            "`unstall course leak`, finds those about it. Times are those of runs on a virtual T4."
                         ),
                     )
                 ),
