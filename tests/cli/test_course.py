@@ -28,17 +28,23 @@ def test_without_a_name_all_experiments_are_listed(unstall: Cli) -> None:
     assert [row["number"] for row in listed["rows"]] == sorted(row["number"] for row in listed["rows"])
 
 
+def test_the_list_says_how_long_each_experiment_takes(unstall: Cli) -> None:
+    lines = unstall("course").out.splitlines()
+    for name in names():
+        assert any(re.fullmatch(rf" *\d+ +{name}  \d+ s", line) for line in lines), name
+
+
 def test_an_experiment_runs_beside_its_authors_figures(unstall: Cli) -> None:
     outcome = unstall("course", "8", "--gpu", "t4")
     assert outcome.code == 0
     lines = outcome.out.splitlines()
     assert lines[0] == "8. Why is GPU memory still used when its tensors are gone?"
-    assert "the_allocator_keeps_memory.py prints" in lines
-    assert "reserved after 4096x2048: 33,554,432 bytes" in lines
+    assert lines[2].startswith("What to learn: ")
+    assert outcome.out.count("33,554,432 bytes") == 3  # of the author, recorded and here: each once
+    assert "(exactly" not in outcome.out
     title = " ".join(outcome.out.partition("\nfigures ")[2].partition("\nreserved")[0].split())
     assert title == "(author: Tesla T4; here: a virtual T4) author H200 (real) here"
     assert sum(line.startswith("- holds: ") for line in lines) == 7
-    assert "What to learn: " in outcome.out
     assert max(map(len, lines)) <= 80
 
 
@@ -79,6 +85,11 @@ def test_a_changed_copy_runs_as_the_course_does(unstall: Cli, tmp_path: Path) ->
     outcome = unstall("course", copy, "--gpu", "t4")
     assert outcome.code == 1
     assert "- does not hold: A larger tensor needs a segment of its own: 32 + 48 MiB." in outcome.out
+    assert '"after 4096x3072" is 32.0 MiB (exactly 80 MiB)' in " ".join(outcome.out.split())
+    assert outcome.out.startswith("8. Why is GPU memory still used when its tensors are gone? (a changed copy)\n")
+    assert re.search(r"figures \(here: a virtual T4\) +unchanged +here\n", outcome.out)
+    assert re.search(r"after 4096x3072 +80.0 MiB +32.0 MiB\n", outcome.out)
+    assert "unstall course 8 --show" not in outcome.out
     assert outcome.out.endswith(f"\nThe exit code is 1:\n{NAME}: 1 of 7 checks does not hold\n")
     assert unstall("course", copy, "--show").out == copy.read_text()
 

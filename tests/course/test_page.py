@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from benchmarks.course import PAGE, main, page
@@ -40,6 +41,15 @@ def test_the_recorded_figures_of_each_gpu_meet_the_checks() -> None:
                 if {check.of, check.over or check.of} <= set(read):
                     found = checked(check, read)
                     assert found.holds, f"{of.device}, {name}: {found.sentence} {found.reason}"
+
+
+def test_each_figure_that_a_text_names_is_printed_and_a_recorded_one_still_is() -> None:
+    t4 = recorded()["T4 (virtual)"].figures
+    for name, row in table().items():
+        assert set(re.findall(r"{(.+?)}", row.learn)) <= set(t4[name])
+    for of in recorded().values():
+        for name, figures in of.figures.items():
+            assert set(figures) <= set(t4[name]), f"{of.device}, {name}"
 
 
 def test_each_missed_figure_is_explained_and_nothing_else_is() -> None:

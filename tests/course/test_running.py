@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unstall.course.against_author import against_author
-from unstall.course.figures import Figure, figure, figure_in, figures_in
+from unstall.course.figures import Figure, figure, figure_in, figures_in, filled
 from unstall.course.row import Author, Check, Row
 from unstall.course.running import checked, run
 from unstall.errors import UnstallError
@@ -46,6 +46,19 @@ def test_a_line_with_a_figure_is_read(line: str, value: float, unit: str) -> Non
 @pytest.mark.parametrize("line", ["", "done", "done: yes", "12 ms", "took: 12 parsecs", "a: 1 of 2", "at 10:30"])
 def test_other_lines_are_no_figures(line: str) -> None:
     assert figure_in(line) is None
+
+
+def test_a_label_in_braces_stands_for_its_figure() -> None:
+    figures = {each.label: each for each in figures_in("bench, host: 28.8 us\n")}
+    assert filled("launching takes {bench, host}.", figures) == "launching takes 28.8 us."
+    assert filled("launching takes {bench, host}.", {}) == "launching takes `bench, host`."
+
+
+def test_what_to_learn_has_the_figures_of_this_run(tmp_path: Path) -> None:
+    script = tmp_path / "experiment.py"
+    script.write_text("print('slow: 4 s\\nfast: 2 s\\ncount: 3')")
+    row = replace(ROW, learn="Slow takes {slow}, and slowest {slowest}.")
+    assert run(script, row, None).learn == "Slow takes 4 s, and slowest `slowest`."
 
 
 def test_a_figure_that_was_written_down_wrongly_is_refused() -> None:

@@ -30,6 +30,10 @@ from unstall.document.shown import Shown
 from unstall.figures import counted
 
 _SHOWN = "H200 (real)"  # docs/course.md has the figures of the other GPUs
+_SCALED = (
+    "The host's own work, such as NumPy's, was measured on this machine, and scaled to the modelled host. Other "
+    "programs that run meanwhile make it longer."
+)
 _VERDICTS: Final[dict[bool | None, tuple[str, Role]]] = {
     True: ("holds", "good"),
     False: ("does not hold", "bad"),
@@ -152,7 +156,7 @@ def _blocks(experiment: Experiment) -> Iterator[Block]:
     if experiment.figures:
         yield _figures(experiment)
         if experiment.host == "mixed":
-            yield Prose((words("The host's own work, such as NumPy's, was measured on this machine, and scaled."),))
+            yield Prose((words(_SCALED),))
         missed = tuple(map(_missed, _missed_of(experiment)))
         if missed:
             yield Bullets(words("Where this virtual GPU is not as the author's GPU"), missed)

@@ -22,8 +22,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
         date: The day, such as "2025-01-31".
         figures: Maps the name of an experiment to its figures: a dict from labels to texts, as the
             script printed them.
-        seconds: Maps the name of an experiment to how many seconds its script took. On a virtual GPU, that is the time
-            of the simulation, on the machine that recorded it.
+        seconds: Maps the name of an experiment to how many seconds its script took, the least of its runs. On a
+            virtual GPU, that is the time of the simulation, on the machine that recorded it.
         problems: Maps the name of an experiment to the reason why its script failed, or to the
             checks that do not hold. Experiments without a problem are missing.
     """

@@ -14,7 +14,8 @@ ROW = Row(
         "A GPU works on an operator later than Python, so an error comes at some later call of CUDA. "
         "CUDA_LAUNCH_BLOCKING=1 makes each launch wait, but the program has to run again. If the loop runs within "
         "`with blame():`, the error names the line in the run that failed; on an H100, training takes no longer "
-        "within it, and programs of tiny kernels up to 5 %. After an assert the process cannot use the GPU any "
+        "within it, and programs of tiny kernels up to 5 % longer. Ids that count from 1 are a usual reason: subtract "
+        "1. After an assert the process cannot use the GPU any "
         "more: start it again."
     ),
     change=("`with unstall.blame(): train()`; or `unstall run --blame train.py`, without a change to the file."),

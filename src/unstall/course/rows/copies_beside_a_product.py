@@ -23,9 +23,9 @@ ROW = Row(
         "two is the limit: no number of streams goes below it. If copies take longer, send fewer bytes."
     ),
     change=(
-        '`with torch.cuda.stream(side): x = pinned.to("cuda", non_blocking=True)`, and '
-        "`torch.cuda.current_stream().wait_stream(side)` before `x` is read. In a loop, also "
-        "`x.record_stream(torch.cuda.current_stream())`; `unstall.prefetch(loader)` does all three."
+        "`for batch in unstall.prefetch(loader): ...`; by hand, `with torch.cuda.stream(side): x = "
+        'pinned.to("cuda", non_blocking=True)`, then `torch.cuda.current_stream().wait_stream(side)` and '
+        "`x.record_stream(torch.cuda.current_stream())` before `x` is read."
     ),
     finding="serial-copy",
 )

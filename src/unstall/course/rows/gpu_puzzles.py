@@ -25,8 +25,8 @@ ROW = Row(
     ),
     learn=(
         "A block loads each element from global memory once or twice, and its threads share it. If a thread reads "
-        "what another thread wrote, a barrier must be in between, even if the values come out right without one. Such "
-        "small kernels take as long as an empty one."
+        "what another thread wrote, a barrier must be in between, even if the values come out right without one: the "
+        "order of threads is not fixed. By the model, such small kernels take as long as an empty one."
     ),
     needs="numba",
     on_gpu=False,

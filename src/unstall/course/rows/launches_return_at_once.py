@@ -40,9 +40,8 @@ ROW = Row(
         "shape, wait, run the loop, and wait again; without the first wait, the clock also sees earlier work."
     ),
     change=(
-        "`for _ in range(5): work()`, `torch.cuda.synchronize()`, `begin = time.perf_counter()`, "
-        "`for _ in range(100): work()`, `torch.cuda.synchronize()`, `print((time.perf_counter() - begin) / 100)`; or "
-        "`print(unstall.bench(work))`."
+        "`print(unstall.bench(work))`; by hand, call `work()` five times and `torch.cuda.synchronize()`, read the "
+        "clock, call it a hundred times, `torch.cuda.synchronize()`, and read the clock again."
     ),
     missed={"empty loop": "in the model, Python code that calls nothing takes no time; `--host mixed` measures it."},
     finding="early-clock-read",

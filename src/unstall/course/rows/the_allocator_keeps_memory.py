@@ -32,16 +32,20 @@ ROW = Row(
         ),
         Check("A smaller tensor is cut out of it.", "after 4096x1024", equal=32 * _MIB),
         Check("A larger tensor needs a segment of its own: 32 + 48 MiB.", "after 4096x3072", equal=80 * _MIB),
-        Check("Four tensors were made: active.all.allocated counts all of them.", "active.all.allocated", equal=4),
+        Check(
+            "Four tensors were made: active.all.allocated counts all that there ever were.",
+            "active.all.allocated",
+            equal=4,
+        ),
         Check("Only one lived at a time: active.all.peak is the most that did.", "active.all.peak", equal=1),
         Check("empty_cache gives everything back.", "after empty_cache", equal=0),
         Check("With the largest first, one segment is enough.", "largest first", equal=48 * _MIB),
     ),
     learn=(
         "The allocator asks CUDA for memory rarely, because that is slow, and keeps what it has. Reserved memory is "
-        "what the process holds; allocated memory is what its tensors use: only if that grows, you keep tensors (25). "
-        "Warm up with the largest input, and nothing is asked for later. nvidia-smi also counts CUDA's own memory, "
-        "100 MiB on the T4 and 600 MiB on the H100."
+        "what the process holds, allocated memory is what its tensors use. Only if the allocated memory grows, you "
+        "keep tensors (25). Warm up with the largest input, and nothing is asked for later. nvidia-smi counts reserved "
+        "memory, and CUDA's own: 100 MiB on the T4, and 600 MiB on the H100."
     ),
     change=(
         "`unstall.warm_up(forward_and_backward, largest)` before the loop, without the optimizer's step, which would "

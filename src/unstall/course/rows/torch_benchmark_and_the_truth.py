@@ -15,8 +15,10 @@ ROW = Row(
         Check("So it shows much less than the work takes.", "timeit", "bench, device", at_most=0.5),
     ),
     learn=(
-        "torch's Timer waits once after many calls, and divides the time by the number of calls. timeit does not wait "
-        "for a GPU. Call a function before you time it: if the first call is slow, torch's Timer waits after each."
+        "torch's Timer waits once after many calls, and divides the time by the number of calls, so it is right for "
+        "calls back to back. timeit does not wait for a GPU, so it shows the launches. Call a function before you time "
+        "it: after a slow first call, torch's Timer chooses to time single calls, and waits after each of them. bench "
+        "tells all of these times apart, and warms up by itself."
     ),
     change=("`print(unstall.bench(f, x))` in place of `timeit`."),
 )

@@ -42,14 +42,15 @@ ROW = Row(
         ),
     ),
     learn=(
-        "A stream is an order of work, not more of a GPU, which has 40 (T4) to 132 (H100) multiprocessors. Two "
-        "streams help if each kernel leaves most of them idle, or if one copies while the other computes. Kernels "
+        "If each kernel leaves most of the GPU idle ({two softmax of 2 rows, two streams} in place of {two softmax of "
+        "2 rows, one stream}), or if one copies while the other computes (12). A GPU has 40 (T4) to 132 (H100) "
+        "multiprocessors, each of which works on some blocks of threads at a time; a stream adds none. Kernels "
         "that fill the GPU take turns, and products of 1,000 x 1,000 nearly fill it. If kernels are tiny, "
         "launching them is the limit, and streams do not help either: a graph does."
     ),
     change=(
-        'one stream for kernels that fill the GPU (`unstall explain` names them under "Good to know"), a second '
-        "one for copies."
+        "`fast = unstall.graphed(f)`, which puts small independent kernels on several streams (20); one stream for "
+        'kernels that fill the GPU (`unstall explain` names them under "Good to know"), and a second one for copies.'
     ),
     finding="full-device",
 )
