@@ -42,8 +42,8 @@ def strategy_b(items, results):
 
 def measure(name, strategy):
     def way(items):
-        results = [torch.empty_like(item, pin_memory=True) for item in items]
-        results = strategy(items, results) or results
+        results = [torch.empty_like(item, pin_memory=True) for item in items if name != "stream_map"]
+        strategy(items, results)
         torch.cuda.synchronize()
         return results
 
@@ -58,7 +58,7 @@ right, races = [], []
 measure("one stream", lambda items, results: strategy_a(items, results, slots=1))
 measure("strategy A", strategy_a)
 measure("strategy B", strategy_b)
-measure("stream_map", lambda items, results: list(stream_map(model, items)))
-times = [timeit.default_timer() for _ in stream_map(model, items)]
-print(f"stream_map, the other 39 results: {(times[-1] - times[0]) * 1e3:.2f} ms")
+measure("stream_map", lambda items, results: results.extend(stream_map(model, items)))
+runs = [[timeit.default_timer() for _ in stream_map(model, items)] for _ in range(4)]
+print(f"stream_map, the other 39 results: {min(times[-1] - times[0] for times in runs) * 1e3:.2f} ms")
 print(f"right results of 4 x 6 small items: {sum(right)}\nraces: {len(races)}")
