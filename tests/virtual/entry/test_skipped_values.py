@@ -95,3 +95,29 @@ with unstall.virtual_gpu("h200", numerics="skip"):
 def test_a_program_that_searches_until_nothing_is_left_ends(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_SEARCHES_ON)
     subprocess.run([sys.executable, "-W", "ignore", "train.py"], check=True, cwd=tmp_path, timeout=300)
+
+
+_CHECKS = """\
+import json
+import unstall
+with unstall.virtual_gpu("h200", numerics="skip"):
+    import torch
+    from torch.distributions import Normal
+    x = torch.randn(2048, 2048, device="cuda")
+    seen = [bool(torch.isfinite(x).all()), bool((x == x).all(0).all()), bool(torch.isnan(x).any())]
+    seen += [Normal(x, x.exp()).log_prob(x).shape[0], bool((torch.arange(3, device="cuda") > 0).all())]
+print(json.dumps(seen))
+"""
+
+
+def test_a_check_of_all_values_holds_so_that_programs_which_check_their_arguments_run(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_CHECKS)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "train.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [True, True, False, 2048, False]

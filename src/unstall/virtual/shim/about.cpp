@@ -76,6 +76,7 @@ About::About(const c10::OperatorHandle& op)
   shapes = substitute ? nullptr : meta_kernel(name);
   overwrites = overwriting.count(name.name) != 0;
   asserts = asserts_values(name);
+  checks = name.name == "aten::all" || name.name == "aten::_is_all_true";
   tf32 = tf32_setting(name);
   if (searching.count(name.name)) search.emplace("cudnn::search_" + name.name.substr(name.name.find("::") + 2));
   bool same_each_time = generator < 0 && !op.hasTag(at::Tag::nondeterministic_seeded);

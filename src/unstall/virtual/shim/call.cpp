@@ -276,7 +276,12 @@ class OperatorCall {
       if (about_.reads) warn_unknown();
     }
     for (const Tensor& tensor : written) set_known(tensor, false);
-    for_each_result([](const Tensor& tensor) { set_known(tensor, false); });
+    for_each_result([this](const Tensor& tensor) {
+      // A check of all values, such as isfinite(x).all(), is taken to hold: programs stop if it does not.
+      const bool holds = about_.checks && tensor.numel() <= MOST_KNOWN;
+      if (holds) to_cpu(tensor).fill_(1);
+      set_known(tensor, holds);
+    });
   }
 
   template <class F>

@@ -19,7 +19,7 @@ struct About {
   OpName number;
   c10::SmallVector<bool, 8> written, out; // of each argument
   bool any_written = false, view = false, draws = false, host_tensors = false, scalars = false,
-       overwrites = false, asserts = false;
+       overwrites = false, asserts = false, checks = false;
   bool elementwise = false; // and torch has a Meta kernel in Python alone
   int generator = -1, output_size = -1; // which arguments these are
   std::optional<at::Float32Op> tf32; // see tf32_setting()
