@@ -169,9 +169,10 @@ def page(text: str) -> str:
 
 
 def _rows() -> Iterator[str]:
-    yield from ("| | experiment | question |", "|--:|---|---|")
+    seconds = recorded()[heading("t4", virtual=True)].seconds
+    yield from ("| | experiment | question | takes, on a virtual T4 |", "|--:|---|---|--:|")
     for name, row in table().items():
-        yield f"| {row.number} | [`{name}`](#{row.number}-{name}) | {row.question} |"
+        yield f"| {row.number} | [`{name}`](#{row.number}-{name}) | {row.question} | {seconds[name]:.0f} s |"
     yield ""
     yield "The columns of the tables below:"
     yield ""

@@ -33,7 +33,7 @@ ROW = Row(
         f"one. It costs much if both work long, as with batches prepared on the host: {{{_EACH.format(_BOTH)}}} a step "
         f"in place of {{{_END.format(_BOTH)}}}. It costs little if the GPU is the slow one "
         f"({{{_EACH.format(_GPU)}}} and {{{_END.format(_GPU)}}}), although a profile then shows the GPU's work in "
-        ".item(). If kernels are tiny, each .item() costs about as much as a launch or two, which a short step feels "
+        ".item(). If kernels are tiny, each .item() costs 10 to 20 us, which a short step feels "
         f"({{{_EACH.format(_TINY)}}} and {{{_END.format(_TINY)}}}). So keep loss.detach() (25) in a list, and read it "
         "every ten or hundred steps: you see a NaN that much later. A MetricBuffer gives each number some steps late "
         "without a wait, but takes the host's time, so use it if steps are long."

@@ -61,11 +61,11 @@ ROW = Row(
         "host waits all the same, but for uploads of up to 64 KiB with non_blocking=True. Write to a pinned source, "
         "and read what was copied to the host, only after the copy has ended (`event.synchronize()`), or other values "
         "may arrive. A virtual GPU copies at once, so the old ones do, but `unstall run` names the line as a race; a "
-        "pageable source may be written as soon as the call returns. Pinning is a copy on the host "
-        "({pin_memory(), memory used again returns after}, and {pin_memory(), new memory returns after} with memory "
-        "from the system), so pin once and use the buffer again, or let a DataLoader's thread do it: "
-        '`x.pin_memory().to("cuda")` of each batch rarely gains. Neither moves more data: a copy moves its bytes once, '
-        "on the current stream. A kernel may also read pinned memory itself (mapped), but over the link, each time."
+        "pageable source may be written as soon as the call returns. Pinning is a copy, too, for which the host waits: "
+        "{pin_memory(), new memory returns after} if it takes memory from the system, and {pin_memory(), memory used "
+        "again returns after} if not. So pin a buffer once and use it again, or let a DataLoader's thread pin: "
+        '`x.pin_memory().to("cuda")` of each batch often costs what it gains. Neither moves more data: a copy moves '
+        "its bytes once, on the current stream; a kernel that reads pinned memory itself (mapped) moves them each time."
     ),
     change=(
         '`DataLoader(..., pin_memory=True)` and `x = x.to("cuda", non_blocking=True)`; after a non_blocking copy '
