@@ -27,7 +27,7 @@ from unstall.guest.device import has_gpu
 ROWS = table()
 SAYS = {
     "a_stream_does_not_wait_for_another": "  aten::sum on the side stream, line 23\n",
-    "reading_a_value_waits": "  line 26   work().tolist()  # waits\n",
+    "reading_a_value_waits": "  line 27   work().tolist()  # waits\n",
     "an_index_fails_later": "The wrong index is at line 21   features = table(ids)",
 }
 """What scripts print besides figures."""
