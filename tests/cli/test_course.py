@@ -145,7 +145,7 @@ ABOUT = {
     "copies_beside_a_product": 'pinned.to("cuda", non_blocking=True)',
     "when_two_streams_help": "large @ large",
     "a_stream_does_not_wait_for_another": "# reads",
-    "a_graph_launches_once": "rounds(five)",
+    "a_graph_launches_once": "it observes, captures",
     "growing_shapes_reserve_memory": "torch.empty(size * 16 * MIB",
     "a_leak_or_the_cache": "model(torch.randn(rows, 1024",
 }

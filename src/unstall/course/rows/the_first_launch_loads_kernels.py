@@ -60,5 +60,5 @@ ROW = Row(
         "`net(x); torch.cuda.synchronize()` before `with profile(...)`; then, if the device idles, `net = "
         "unstall.graphed(net)`."
     ),
-    finding="first-use:44",
+    finding="first-use:41",
 )
