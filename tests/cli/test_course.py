@@ -106,6 +106,16 @@ def test_a_script_that_takes_too_long_is_stopped_and_says_so_last(unstall: Cli, 
     assert last == f"{NAME}: the script was stopped after 0.5 s: --timeout sets the limit"
 
 
+def test_a_copy_that_fails_shows_its_own_lines_only(unstall: Cli, tmp_path: Path) -> None:
+    copy = tmp_path / f"{NAME}.py"
+    copy.write_text("def fail():\n    raise ValueError('mine')\n\n\nfail()\n")
+    outcome = unstall("course", copy, "--gpu", "t4")
+    assert outcome.code == 1
+    shown = outcome.out.partition("the script ended with exit code 1: ValueError: mine\n")[2]
+    assert shown.startswith(f'  File "{NAME}.py", line 5, in <module>\n')
+    assert "runpy" not in outcome.out
+
+
 def test_explain_of_a_script_whose_package_is_missing_says_how_to_get_it(
     unstall: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

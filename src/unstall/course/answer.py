@@ -149,8 +149,10 @@ def _blocks(experiment: Experiment) -> Iterator[Block]:
     copy = " (a changed copy)" if experiment.changed else ""
     yield Prose((words(Span(f"{experiment.number}. {experiment.question}{copy}", "strong")),))
     if experiment.failure:
-        lines = tuple(experiment.said.splitlines())
-        yield Code(words(Span(experiment.failure, "bad")), lines[-20:], language="text")
+        lines = experiment.said.splitlines()
+        own = f'  File "{experiment.name}.py"'  # frames before it are of what started the script
+        first = next((number for number, line in enumerate(lines) if line.startswith(own)), 0)
+        yield Code(words(Span(experiment.failure, "bad")), tuple(lines[first:][-20:]), language="text")
     else:
         yield Prose((words(Span("What to learn:", "strong"), f" {experiment.learn}"),))
     if experiment.figures:

@@ -40,7 +40,8 @@ def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Ex
     if not failure:
         with tempfile.TemporaryDirectory(prefix="unstall-course-") as folder:
             copy = shutil.copy(script, folder)  # files below the package would count as code of unstall
-            output, said, failure = _ran(_command(copy, row, gpu), limit_s, folder)
+            ran = _ran(_command(copy, row, gpu), limit_s, folder)
+            output, said, failure = (text.replace(f"{folder}{os.sep}", "") for text in ran)  # it is gone afterwards
     figures = tuple(figures_in(output))
     by_label = {figure.label: figure for figure in figures}
     original = SCRIPTS / script.name
