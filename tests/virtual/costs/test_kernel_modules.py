@@ -71,6 +71,7 @@ def test_a_call_needs_the_modules_of_its_kernels() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
 def test_operators_of_one_source_file_of_torch_share_a_module() -> None:
     from unstall.virtual.costs.startup import small_calls
     from unstall.virtual.costs.suite import cases

@@ -50,7 +50,8 @@ def rows_of(pool: TensorPool, rows: int, stored: int, width: int, *, repeats: bo
 
 
 def _coo(places: torch.Tensor, values: torch.Tensor, sizes: tuple[int, ...], repeats: bool) -> torch.Tensor:
-    return torch.sparse_coo_tensor(places, values, sizes, is_coalesced=not repeats, check_invariants=False)
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):
+        return torch.sparse_coo_tensor(places, values, sizes, is_coalesced=not repeats)
 
 
 def _compressed(pool: TensorPool, rows: int, columns: int, stored: int) -> torch.Tensor:
@@ -58,7 +59,8 @@ def _compressed(pool: TensorPool, rows: int, columns: int, stored: int) -> torch
     coo = matrix(pool, rows, columns, stored)
     starts = torch.searchsorted(coo._indices()[0].contiguous(), torch.arange(rows + 1, device=pool.device))
     within = coo._indices()[1].contiguous()
-    return torch.sparse_csr_tensor(starts, within, coo._values(), (rows, columns), check_invariants=False)
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):
+        return torch.sparse_csr_tensor(starts, within, coo._values(), (rows, columns))
 
 
 def _gradients() -> Calls:
