@@ -47,7 +47,8 @@ class Recorded:
         joined = join(ranks)
         waits = waiting(ranks, joined)
         ops = joined.of_rows([np.flatnonzero(each) for each in comm])
-        return cls(timelines, programs, comm, Meeting(joined.first, joined.rank, ops, waits.transfer), list(waits.zero))
+        meeting = Meeting(joined.first, joined.rank, ops, (~waits.alone).astype(np.int8), waits.transfer)
+        return cls(timelines, programs, comm, meeting, list(waits.zero))
 
     def jittered(
         self, folder: Path, seed: int, host: float = 0.05, kernels: float = 0.02, by_step: bool = False

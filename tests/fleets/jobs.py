@@ -44,6 +44,7 @@ class Arrival:
     begin: int
     us: float
     done: Callable[[int], None]
+    goes_on: bool = False  # it waits for nobody, and has ended
 
 
 class RankTrace(TraceBuilder):
@@ -86,9 +87,10 @@ class RankTrace(TraceBuilder):
         peer: tuple[int, int] | None = None,
         received: int | None = None,
         told: bool = True,
+        room: bool = False,
     ) -> Arrival:
         """Puts a collective on the communication stream, after the work of stream 7, which then waits for it. The trace
-        has the `peer` of a send or receive if it is `told`."""
+        has the `peer` of a send or receive if it is `told`. If its receiver has `room`, a send waits for nobody."""
         members = tuple(members)
         ready = self.record(stream=7)
         self.stream_wait(ready, stream=stream)
@@ -121,7 +123,9 @@ class RankTrace(TraceBuilder):
             self._device("kernel", kernel, begin, end, 0, stream, correlation, **args)
 
         both = members if peer is None else peer
-        return Arrival((*counted, number), tuple(both), begin, us, done)
+        if room and name == "send":
+            done(begin + ns(us))
+        return Arrival((*counted, number), tuple(both), begin, us, done, room and name == "send")
 
     def wait_for_comm(self, stream: int = 20) -> None:
         """The computing stream waits for the communication so far."""
@@ -157,11 +161,14 @@ def job(
             continue
         met = waiting.setdefault(arrival.key, {})
         met[rank] = arrival
+        if arrival.goes_on:
+            ready.append(rank)
         if len(met) == len(arrival.members):
             end = max(each.begin for each in met.values()) + ns(arrival.us)
-            for each in met.values():
-                each.done(end + ns(abs(random.gauss(0, end_jitter_us)) if end_jitter_us else 0))
-            ready.extend(met)
+            for other, each in met.items():
+                if not each.goes_on:
+                    each.done(end + ns(abs(random.gauss(0, end_jitter_us)) if end_jitter_us else 0))
+                    ready.append(other)
             del waiting[arrival.key]
     assert not waiting, f"nobody comes to {list(waiting)[:3]}"
     return [write(each, folder / f"rank{each.rank}.json", clock(each.rank)) for each in made]
@@ -282,6 +289,24 @@ def train_pipeline(
             with rank.optimizer():
                 rank.kernels(2, 100)
             rank.item()
+
+
+def train_ahead(rank: RankTrace, *, steps: int = 4, batches: int = 6) -> Iterator[Arrival]:
+    """Two stages. A send waits for nobody. The second stage sleeps in each step, so it finds most messages there."""
+    for _ in range(steps):
+        with rank.step(), rank.frame("pipe.py", 5, "train"):
+            for batch in range(batches):
+                if rank.rank and not batch:
+                    with rank.frame("pipe.py", 7, "load"), rank.named_frame("<built-in function sleep>"):
+                        rank.work(20_000)
+                if not rank.rank:
+                    rank.kernels(4, 100)
+                yield rank.collective("send" if not rank.rank else "recv", range(2), us=20, peer=(0, 1), room=True)
+                rank.wait_for_comm()
+                if rank.rank:
+                    rank.kernels(4, 100)
+            yield rank.collective("recv" if not rank.rank else "send", range(2), us=20, peer=(1, 0), room=True)
+            rank.wait_for_comm()
 
 
 def train_fsdp(rank: RankTrace, *, steps: int = 4, layers: int = 5) -> Iterator[Arrival]:

@@ -11,7 +11,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fleets.jobs import Arrival, Program, RankTrace, job, train_ddp, train_fsdp, train_pipeline, train_tensor
+from fleets.jobs import (
+    Arrival,
+    Program,
+    RankTrace,
+    job,
+    train_ahead,
+    train_ddp,
+    train_fsdp,
+    train_pipeline,
+    train_tensor,
+)
 
 from unstall.errors import TraceError, UsageError
 from unstall.fleets.executors import Processes
@@ -347,29 +357,7 @@ def test_clocks_that_are_off_change_no_answer(tmp_path: Path) -> None:
 
 
 def test_messages_that_are_received_long_after_they_were_sent_move_no_clock(tmp_path: Path) -> None:
-    def train(rank: RankTrace) -> Iterator[Arrival]:
-        """Two stages. The second one sleeps, so that it finds most messages there; a send waits for nobody."""
-        for step in range(4):
-            with rank.step(), rank.frame("pipe.py", 5, "train"):
-                for batch in range(6):
-                    if rank.rank and not batch:
-                        with rank.frame("pipe.py", 7, "load"), rank.named_frame("<built-in function sleep>"):
-                            rank.work(20_000)
-                    if not rank.rank:
-                        rank.kernels(4, 100)
-                    sent = rank.collective("send" if not rank.rank else "recv", range(2), us=20, peer=(0, 1))
-                    begin = max(sent.begin, sends.get((step, batch), 0))
-                    if not rank.rank:
-                        sends[step, batch] = begin + 20_000
-                    sent.done(begin + 20_000)
-                    rank.wait_for_comm()
-                    if rank.rank:
-                        rank.kernels(4, 100)
-                yield rank.collective("recv" if not rank.rank else "send", range(2), us=20, peer=(1, 0))
-                rank.wait_for_comm()
-
-    sends: dict[tuple[int, int], int] = {}
-    found = explained_job(train, tmp_path)
+    found = explained_job(train_ahead, tmp_path)
     assert found.clocks.most_offset_ns < 50_000
 
 

@@ -31,7 +31,7 @@ def together(*members: list[tuple[int, int]], transfer: int = 100) -> Meeting:
     flat = [pair for each in members for pair in each]
     first = np.cumsum([0, *map(len, members)])
     rank, op = (np.array([pair[i] for pair in flat], dtype=np.int64) for i in (0, 1))
-    return Meeting(first, rank, op, np.full(len(flat), transfer, dtype=np.int64))
+    return Meeting(first, rank, op, np.ones(len(flat), dtype=np.int8), np.full(len(flat), transfer, dtype=np.int64))
 
 
 def rank_of(*work: int, length: int = 0) -> Program:
@@ -64,6 +64,20 @@ def test_each_member_ends_after_a_transfer_of_its_own(engine: str) -> None:
     meeting = replace(together([(0, 0), (1, 0)]), transfer=np.array([30, 70]))
     times = replayed(engine, [rank_of(10), rank_of(500)], meeting)
     assert [each.op_end.tolist() for each in times] == [[530], [570]]
+
+
+@pytest.mark.parametrize(("receiver", "ends"), [(500, [40, 570]), (4, [40, 80])])
+def test_a_member_that_waits_for_nobody_is_waited_for(engine: str, receiver: int, ends: list[int]) -> None:
+    meeting = replace(together([(0, 0), (1, 0)]), transfer=np.array([30, 70]), waits=np.array([0, 1], dtype=np.int8))
+    times = replayed(engine, [rank_of(10), rank_of(receiver)], meeting)
+    assert [each.op_end.tolist() for each in times] == [ends[:1], ends[1:]]
+
+
+def test_sends_that_wait_for_nobody_make_no_circle(engine: str) -> None:
+    crossed = together([(0, 0), (1, 1)], [(0, 1), (1, 0)])
+    made = [rank_of(10, 10), rank_of(20, 20)]
+    times = replayed(engine, made, replace(crossed, waits=np.array([0, 1, 1, 0], dtype=np.int8)))
+    assert [each.op_end.tolist() for each in times] == [[110, 210], [120, 220]]
 
 
 def test_a_host_that_waits_for_its_stream_waits_for_the_others(engine: str) -> None:
@@ -106,6 +120,9 @@ def test_an_operation_that_is_left_out_is_none(engine: str, data: st.DataObject)
     made = [rank_of(*data.draw(st.lists(st.integers(0, 50), min_size=count, max_size=count))) for _ in range(ranks)]
     among = [data.draw(st.sets(st.integers(0, ranks - 1), min_size=1)) for _ in range(count)]
     meeting = together(*([(rank, orders[rank][each]) for rank in sorted(some)] for each, some in enumerate(among)))
+    # A member that waits for nobody goes on at once, so it lasts as long as if its operation is left out.
+    waits = np.array([data.draw(st.integers(0, 1)) for _ in meeting.op], dtype=np.int8)
+    meeting = replace(meeting, waits=waits, transfer=np.where(waits, meeting.transfer, 0))
     times, left_out = JOBS[engine](made, meeting, np.zeros(ranks, np.int64))
     rest = meeting.only(~np.isin(np.arange(count), left_out))
     assert [columns(each) for each in times] == [columns(each) for each in replayed(engine, made, rest)]
@@ -133,6 +150,8 @@ def test_many_circles_take_one_replay(engine: str) -> None:
         ({"rank": np.array([-1, 0])}, "member 0: program -1 is none of 2"),
         ({"op": np.array([0, 1])}, "member 1: op 1 is none of its program's 1"),
         ({"op": np.array([0])}, "the columns of joint operations differ in length"),
+        ({"waits": np.ones(1, np.int8)}, "the columns of joint operations differ in length"),
+        ({"waits": np.ones(2)}, "waits must be one contiguous column of int8"),
         ({"transfer": np.array([5, -1])}, "member 1: its transfer is negative, -1 ns"),
         ({"transfer": np.array([1 << 61, 1 << 61])}, "the programs' times add up to more than 2**62 ns"),
         ({"transfer": np.array([0.5, 1])}, "transfer must be one contiguous column of int64"),

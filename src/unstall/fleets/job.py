@@ -172,9 +172,9 @@ def _host_work(program: Program, steps: int) -> float:
 def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Roles) -> Job:
     """Returns the job as it was recorded.
 
-    In a replay, a rank's part of a collective waits for the last rank to arrive. Its transfer then takes as long as
-    recorded: from this arrival to the end of the rank's part. If the ranks' summaries were made with edits of
-    collectives, the transfer is scaled by the factor of these edits.
+    In a replay, a rank's part of a collective waits for the last rank to arrive, unless it waits for nobody
+    (`Waiting.alone`). Its transfer then takes as long as recorded: from this arrival to the end of the rank's part. If
+    the ranks' summaries were made with edits of collectives, the transfer is scaled by the factor of these edits.
 
     Args:
         ranks: The ranks.
@@ -185,7 +185,7 @@ def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Rol
     op = joined.of_members(ranks, "op")
     factor = joined.of_rows([rank.comm_factors for rank in ranks])
     transfer = waiting.transfer * factor // 1000
-    meeting = _meeting(joined, op, transfer)
+    meeting = _meeting(joined, op, ~waiting.alone, transfer)
     base = waiting.clocks.aligned(waiting.clock_of, waiting.zero)
     offsets = (base - int(base.min())) if len(base) else base
     return Job(
@@ -200,19 +200,20 @@ def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Rol
     )
 
 
-def _meeting(joined: Joined, op: I64, transfer: I64) -> Meeting:
+def _meeting(joined: Joined, op: I64, waits: Bool, transfer: I64) -> Meeting:
     """Returns the collectives that a replay can use: those that have an op in the program of each rank that takes part.
 
     Args:
         joined: The collectives in which several ranks take part.
         op: For each member (one rank's part of a collective), the index of its op in the rank's program, or -1.
+        waits: For each member, whether it waits for the others.
         transfer: For each member, the length of its transfer in ns.
     """
     inside = op >= 0
     whole = np.bincount(joined.operation, ~inside, len(joined)) == 0 if len(joined) else np.zeros(0, np.bool_)
     members = whole[joined.operation]
     first = np.append(0, np.cumsum(np.diff(joined.first)[whole]))
-    return Meeting(first, joined.rank[members], op[members], transfer[members])
+    return Meeting(first, joined.rank[members], op[members], waits[members].astype(np.int8), transfer[members])
 
 
 def members_inside(job: Job) -> I64:

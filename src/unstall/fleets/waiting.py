@@ -20,6 +20,7 @@ _SYMMETRIC = tuple(
     for kind in (Kind.ALL_REDUCE, Kind.FUSED_ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.BARRIER)
 )
 
+_SEND_RECEIVE = KINDS.index(Kind.SEND_RECEIVE)
 _WAITED = 2  # times as long as the member that came last: the others waited for it
 
 
@@ -31,12 +32,15 @@ class Waiting(msgspec.Struct, frozen=True, eq=False):
         operation: The number of the member's collective.
         start: When the member arrived: when its op began on the device.
         end: When the member's op ended.
+        alone: True if the member waits for nobody: it sends a message for which the receiver has room.
         last: For each collective, when its last member arrived.
-        waits: How long the member waited for the last member.
-        transfer: The time from the arrival of the last member to the member's end.
+        waits: How long the member waited for the last member. 0 if it waits for nobody.
+        transfer: The time from the arrival of the last member to the member's end. If the member waits for nobody, the
+            time from its own arrival.
         step: The index of the step that launched the member's op, or -1.
-        blamed: For each collective, the index of the rank that arrived last. -1 if the clocks cannot tell.
-        blame: For each collective, the time between the arrivals of the last member and of the last but one.
+        blamed: For each collective, the index of the rank that arrived last. -1 if no other rank waited for it, or if
+            the clocks cannot tell.
+        blame: For each collective, for how long a member waited for the last member, and for no other member before.
         clocks: The clocks of the job, after they have been aligned.
         clock_of: For each rank, the index of its clock.
         zero: For each rank, the local time 0, in ns after the earliest local time 0 of all ranks.
@@ -49,6 +53,7 @@ class Waiting(msgspec.Struct, frozen=True, eq=False):
     operation: I64
     start: I64
     end: I64
+    alone: Bool
     last: I64
     waits: I64
     transfer: I64
@@ -81,28 +86,49 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
     symmetric = np.isin(joined.kind, _SYMMETRIC)[operation]
     clocks, by_all = _fitted(symmetric, operation, clock, (start, end), clock_of)
     start, end = clocks.aligned(clock, start), clocks.aligned(clock, end)
+    aligned = (clocks, clock_of, zero, machines, by_all)
     if not len(joined):
         none = np.zeros(0, dtype=np.int64)
-        return Waiting(
-            operation, start, end, none, none, none, step, none, none, clocks, clock_of, zero, machines, by_all
-        )
+        return Waiting(operation, start, end, none > 0, none, none, none, step, none, none, *aligned)
     first = joined.first[:-1]
     last = np.maximum.reduceat(start, first)
     latest = _latest(start, operation, first)
-    others = np.where(np.arange(len(start)) == latest[operation], np.iinfo(np.int64).min, start)
-    second = np.maximum.reduceat(others, first)
-    # A transfer cannot begin after a member has ended. If it seems to, the clocks are off by the difference.
-    until = np.minimum(last, np.minimum.reduceat(end, first))
-    waits = np.clip(until[operation] - start, 0, None)
-    transfer = np.maximum(end - np.maximum(start, until[operation]), 0)
-    blame = np.maximum(last - second, 0)
-    apart = np.maximum.reduceat(clock, first) != np.minimum.reduceat(clock, first)
     residual = clocks.residual_ns or 0.0
+    alone = _alone(ranks, joined, (end, last[operation]), residual)
+    others = alone | (np.arange(len(start)) == latest[operation])
+    second = np.maximum.reduceat(np.where(others, np.iinfo(np.int64).min, start), first)
+    # A transfer cannot begin after a member has ended. If it seems to, the clocks are off by the difference.
+    until = np.minimum(last, np.minimum.reduceat(np.where(alone, np.iinfo(np.int64).max, end), first))
+    begun = np.where(alone, start, np.maximum(start, until[operation]))
+    waits, transfer = begun - start, np.maximum(end - begun, 0)
+    blame = np.where(np.logical_and.reduceat(others, first), 0, np.maximum(last - second, 0))
+    apart = np.maximum.reduceat(clock, first) != np.minimum.reduceat(clock, first)
     sure = ~apart | (blame > residual)
     blamed = np.where(sure & (blame > 0), joined.rank[latest], -1)
-    return Waiting(
-        operation, start, end, last, waits, transfer, step, blamed, blame, clocks, clock_of, zero, machines, by_all
-    )
+    return Waiting(operation, start, end, alone, last, waits, transfer, step, blamed, blame, *aligned)
+
+
+def _alone(ranks: Sequence[Rank], joined: Joined, times: tuple[I64, I64], residual_ns: float) -> Bool:
+    """Returns a mask of the members that wait for nobody: sends of messages for which the receiver has room.
+
+    If a send ended before its receiver had begun, there was room for its message. Then there is for smaller ones, too.
+    The recording cannot tell so of each of them, as a receiver may come first.
+
+    Args:
+        ranks: The ranks.
+        joined: Their collectives.
+        times: For each member, when it ended, and when the last member of its collective arrived, in ns.
+        residual_ns: How far the clocks may be apart.
+    """
+    end, last = times
+    own = np.array([rank.number for rank in ranks], dtype=np.int64)[joined.rank]
+    source, sent = joined.of_members(ranks, "source"), joined.of_members(ranks, "sent")
+    receives = (source != own) & (source >= 0)
+    sends = (joined.kind == _SEND_RECEIVE)[joined.operation] & ~receives
+    early = sends & (end + residual_ns < last)
+    fits = (source == own) & (sent >= 0) & (sent <= sent[early].max(initial=-1))
+    alone: Bool = early | (sends & fits)
+    return alone
 
 
 def _fitted(symmetric: Bool, operation: I64, clock: I64, times: tuple[I64, I64], clock_of: I64) -> tuple[Clocks, bool]:

@@ -33,6 +33,7 @@ def replay_job(
     first: I64,
     program: I64,
     op: I64,
+    waits: I8,
     transfer: I64,
     offsets: I64,
     /,

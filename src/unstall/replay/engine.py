@@ -106,7 +106,8 @@ def _replay_in_c(program: Program) -> Replayed:
 
 def _replay_job_in_c(programs: Sequence[Program], meeting: Meeting, offsets: I64) -> tuple[list[Replayed], list[int]]:
     columns = tuple((*_columns(each), each.threads, each.engines, each.capacity) for each in programs)
-    times, left_out = _engine.replay_job(columns, meeting.first, meeting.rank, meeting.op, meeting.transfer, offsets)
+    joint = (meeting.first, meeting.rank, meeting.op, meeting.waits, meeting.transfer)
+    times, left_out = _engine.replay_job(columns, *joint, offsets)
     return list(map(_replayed, times)), left_out
 
 

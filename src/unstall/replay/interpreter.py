@@ -46,7 +46,8 @@ def replay_job(programs: Sequence[Program], meeting: Meeting, offsets: I64) -> t
     """Replays programs that wait for each other at joint operations.
 
     Each program arrives at a joint operation when its op could start. When the last program has arrived, each op lasts
-    as long as its transfer takes. Such an op uses no engine (part of the device), and its own duration is not used.
+    as long as its transfer takes. The op of a member that waits for nobody lasts so long from its own arrival. Such an
+    op uses no engine (part of the device), and its own duration is not used.
 
     If no program can go on, some wait for each other in a circle. The operations at which they wait are left out: their
     ops are then like any other op, and wait for no other program.
@@ -69,6 +70,7 @@ def replay_job(programs: Sequence[Program], meeting: Meeting, offsets: I64) -> t
     check_job(programs, meeting, offsets, total)
     joint: list[dict[int, int]] = [{} for _ in programs]
     rank_of, first = meeting.rank.tolist(), meeting.first.tolist()
+    waits, transfer = meeting.waits.tolist(), meeting.transfer.tolist()
     for member, (rank, op) in enumerate(zip(rank_of, meeting.op.tolist(), strict=True)):
         joint[rank][op] = member
     runs = [
@@ -91,12 +93,15 @@ def replay_job(programs: Sequence[Program], meeting: Meeting, offsets: I64) -> t
             operation = bisect_right(first, member) - 1
             members = range(first[operation], first[operation + 1])
             arrivals[operation].append(time)
-            stopped[rank] = operation
             if operation in left_out:
                 ready.append((rank, None))
-            elif len(arrivals[operation]) == len(members):
+            elif waits[member]:
+                stopped[rank] = operation
+            else:
+                ready.append((rank, time + transfer[member]))
+            if operation not in left_out and len(arrivals[operation]) == len(members):
                 last = max(arrivals[operation])
-                ready.extend((rank_of[each], last + int(meeting.transfer[each])) for each in members)
+                ready.extend((rank_of[each], last + transfer[each]) for each in members if waits[each])
         if not ready:
             left_out.update(stopped.values())
             ready.extend((rank, None) for rank in stopped)

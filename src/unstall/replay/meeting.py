@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from unstall.timeline.columns import I64, Bool
+from unstall.timeline.columns import I8, I64, Bool
 
 
 class Meeting(msgspec.Struct, frozen=True, eq=False):
@@ -17,12 +17,16 @@ class Meeting(msgspec.Struct, frozen=True, eq=False):
             are joint operations.
         rank: For each member, the index of its program in the list of programs.
         op: For each member, the index of its op in this program.
-        transfer: For each member, the time from the arrival of the last member to the end of this member, in ns.
+        waits: For each member, 1 if it waits until all members have arrived. 0 if it waits for nobody, such as the send
+            of a message for which the receiver has room. The other members wait for it nonetheless.
+        transfer: For each member, the time from the arrival of the last member to the end of this member, in ns. If the
+            member waits for nobody, the time from its own arrival.
     """
 
     first: I64
     rank: I64
     op: I64
+    waits: I8
     transfer: I64
 
     def __len__(self) -> int:
@@ -33,4 +37,4 @@ class Meeting(msgspec.Struct, frozen=True, eq=False):
         sizes = np.diff(self.first)
         of_member = np.repeat(kept, sizes)
         first = np.append(0, np.cumsum(sizes[kept]))
-        return Meeting(first, self.rank[of_member], self.op[of_member], self.transfer[of_member])
+        return Meeting(first, self.rank[of_member], self.op[of_member], self.waits[of_member], self.transfer[of_member])

@@ -100,12 +100,13 @@ def check_job(programs: Sequence[Program], meeting: Meeting, offsets: I64, total
     Raises:
         ValueError: The operations or the offsets are invalid. The message describes the first error.
     """
-    first, rank, op, transfer = meeting.first, meeting.rank, meeting.op, meeting.transfer
-    columns = {"first": first, "program": rank, "op": op, "transfer": transfer, "offsets": offsets}
+    first, rank, op, waits, transfer = meeting.first, meeting.rank, meeting.op, meeting.waits, meeting.transfer
+    columns = {"first": first, "program": rank, "op": op, "waits": waits, "transfer": transfer, "offsets": offsets}
     for name, column in columns.items():
-        if not _is_column(column, np.int64):
-            raise ValueError(f"{name} must be one contiguous column of int64")
-    if not len(first) or {len(op), len(transfer)} != {len(rank)} or len(offsets) != len(programs):
+        type_ = np.int8 if name == "waits" else np.int64
+        if not _is_column(column, type_):
+            raise ValueError(f"{name} must be one contiguous column of {type_.__name__}")
+    if not len(first) or {len(op), len(waits), len(transfer)} != {len(rank)} or len(offsets) != len(programs):
         raise ValueError("the columns of joint operations differ in length")
     _refuse("program", 0, (offsets < 0, "it begins at {} ns", offsets))
     least = np.append(0, first[:-1])

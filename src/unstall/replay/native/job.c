@@ -11,11 +11,13 @@ typedef struct {
     Py_ssize_t *joint;               /* by op of all programs */
     const int64_t *first;            /* by operation: its first member; and the number of all members */
     const int64_t *of, *op;          /* by member: its program, and its op there */
-    const int64_t *transfer;         /* by member: from when the last one has arrived to its end */
+    const int8_t *waits;             /* by member: whether it waits for the others */
+    const int64_t *transfer;         /* by member: from when the last one, or it if it does not wait, came to its end */
     const int64_t *offset;           /* by program: when its threads begin */
     int64_t *latest;                 /* by operation: when the last member so far arrived */
     Py_ssize_t *arrived, *operation; /* by operation: how many arrived; by member: its operation */
     Py_ssize_t *ready;               /* a ring of the programs that can go on */
+    Py_ssize_t next, can_run;        /* where the next of them is in the ring, and how many they are */
     Py_ssize_t *stopped;             /* members at which programs stopped since the ring was empty */
     int8_t *left_out;                /* by operation: whether its members wait for nobody */
 } Job;
@@ -32,6 +34,12 @@ has_all(const Job *job, Py_ssize_t operation)
     return job->arrived[operation] == job->first[operation + 1] - job->first[operation];
 }
 
+static void
+add_ready(Job *job, Py_ssize_t program)
+{
+    job->ready[(job->next + job->can_run++) % job->programs] = program;
+}
+
 /* Leaves out an operation at which programs wait in a circle: its ops become usual ones. */
 static void
 leave_out(Job *job, Py_ssize_t operation)
@@ -43,34 +51,48 @@ leave_out(Job *job, Py_ssize_t operation)
     job->left_out[operation] = 1;
 }
 
+/* Ends the op of a member at which its program stopped: the program can go on. */
+static void
+go_on(Job *job, Py_ssize_t member, int64_t begun)
+{
+    const Py_ssize_t which = job->of[member];
+    end_joint(&job->program[which], &job->state[which], plus(begun, job->transfer[member]));
+    add_ready(job, which);
+}
+
 static void
 run_job(Job *job)
 {
-    Py_ssize_t next = 0, waiting = job->programs; /* the ring is full at first: all can begin */
     Py_ssize_t stopped = 0;
     for (Py_ssize_t i = 0; i < job->programs; i++) {
-        job->ready[i] = i;
+        add_ready(job, i);
     }
-    while (waiting) {
-        const Py_ssize_t which = job->ready[next];
-        next = (next + 1) % job->programs;
-        waiting--;
+    while (job->can_run) {
+        const Py_ssize_t which = job->ready[job->next];
+        job->next = (job->next + 1) % job->programs;
+        job->can_run--;
         State *s = &job->state[which];
         const Py_ssize_t member = run(&job->program[which], s);
         const Py_ssize_t operation = member < 0 ? -1 : job->operation[member];
         if (member >= 0) {
-            job->stopped[stopped++] = member;
+            const int64_t time = s->op_start[s->op];
             job->arrived[operation]++;
-            job->latest[operation] = later(job->latest[operation], s->op_start[s->op]);
+            job->latest[operation] = later(job->latest[operation], time);
+            if (job->waits[member]) {
+                job->stopped[stopped++] = member;
+            }
+            else {
+                go_on(job, member, time);
+            }
         }
         if (member >= 0 && has_all(job, operation)) {
             for (Py_ssize_t each = job->first[operation]; each < job->first[operation + 1]; each++) {
-                const Py_ssize_t other = job->of[each];
-                end_joint(&job->program[other], &job->state[other], plus(job->latest[operation], job->transfer[each]));
-                job->ready[(next + waiting++) % job->programs] = other;
+                if (job->waits[each]) {
+                    go_on(job, each, job->latest[operation]);
+                }
             }
         }
-        if (waiting) {
+        if (job->can_run) {
             continue;
         }
         for (Py_ssize_t i = 0; i < stopped; i++) {
@@ -79,7 +101,7 @@ run_job(Job *job)
                 if (!job->left_out[at]) {
                     leave_out(job, at);
                 }
-                job->ready[(next + waiting++) % job->programs] = job->of[job->stopped[i]];
+                add_ready(job, job->of[job->stopped[i]]);
             }
         }
         stopped = 0;
@@ -122,28 +144,30 @@ check_job(const Job *job, uint64_t total, Fault *fault)
     return 0;
 }
 
-enum { FIRST, OF, MEMBER_OP, TRANSFER, OFFSET, JOB_COLUMNS };
-static const char *const job_columns[JOB_COLUMNS] = {"first", "program", "op", "transfer", "offsets"};
+enum { FIRST, OF, MEMBER_OP, WAITS, TRANSFER, OFFSET, JOB_COLUMNS };
+static const char *const job_columns[JOB_COLUMNS] = {"first", "program", "op", "waits", "transfer", "offsets"};
 
 /* Takes the joint operations of a job, whose programs were taken. `views` are as many as there are columns. */
 static int
 take_job(PyObject *const *arguments, Job *job, Py_buffer *views, int *taken)
 {
     for (; *taken < JOB_COLUMNS; ++*taken) {
-        if (take_column(arguments[*taken], job_columns[*taken], sizeof(int64_t), &views[*taken]) < 0) {
+        const int bytes = *taken == WAITS ? sizeof(int8_t) : sizeof(int64_t);
+        if (take_column(arguments[*taken], job_columns[*taken], bytes, &views[*taken]) < 0) {
             return -1;
         }
     }
     job->operations = views[FIRST].shape[0] - 1;
     job->members = views[OF].shape[0];
-    if (job->operations < 0 || views[MEMBER_OP].shape[0] != job->members || views[TRANSFER].shape[0] != job->members ||
-        views[OFFSET].shape[0] != job->programs) {
+    if (job->operations < 0 || views[MEMBER_OP].shape[0] != job->members || views[WAITS].shape[0] != job->members ||
+        views[TRANSFER].shape[0] != job->members || views[OFFSET].shape[0] != job->programs) {
         PyErr_SetString(PyExc_ValueError, "the columns of joint operations differ in length");
         return -1;
     }
     job->first = views[FIRST].buf;
     job->of = views[OF].buf;
     job->op = views[MEMBER_OP].buf;
+    job->waits = views[WAITS].buf;
     job->transfer = views[TRANSFER].buf;
     job->offset = views[OFFSET].buf;
     return 0;
