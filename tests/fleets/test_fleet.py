@@ -361,6 +361,25 @@ def test_messages_that_are_received_long_after_they_were_sent_move_no_clock(tmp_
     assert found.clocks.most_offset_ns < 50_000
 
 
+def test_a_job_goes_on_at_the_pace_of_its_hosts_usual_step(tmp_path: Path) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        """Devices are busy in the first step, so hosts run ahead: for 9 ms a step, and once for 60 ms."""
+        for step in range(8):
+            with rank.step(), rank.frame("train.py", 10, "train"):
+                rank.work(60_000 if step == 3 else 9_000)
+                rank.kernels(4, 1_000 if step else 100_000)
+                yield rank.collective("allreduce", range(rank.world), us=300)
+                rank.wait_for_comm()
+                with rank.optimizer():
+                    rank.kernels(1, 100)
+
+    found = explained_job(train, tmp_path)
+    assert found.step_ns < 5_000_000
+    assert found.error_ns < 0.01 * found.step_ns
+    assert found.replayed_step_ns == pytest.approx(9_000_000, rel=0.05)
+    assert any(note.startswith("the host of rank ") and "as slow as this host" in note for note in found.notes)
+
+
 def test_a_residual_that_is_too_large_is_said(tmp_path: Path) -> None:
     jittered(train_ddp, tmp_path, end_jitter_us=400)
     found = explained(tmp_path)

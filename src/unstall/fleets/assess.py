@@ -47,7 +47,9 @@ class Assessed(msgspec.Struct, frozen=True, eq=False):
 
     Attributes:
         recorded_ns: The step time according to the traces.
-        replayed_ns: The step time in a replay of all ranks without changes.
+        error_ns: The error of the replay: the absolute difference between `recorded_ns` and the mean length of the same
+            steps in the replay.
+        replayed_ns: The step time in a replay of all ranks without changes, if the job goes on (`Times.step_ns`).
         ideal_ns: The step time in a replay without stragglers (the edit `no-stragglers`).
         balanced_ns: The step time in a replay in which all pipeline stages compute for the same time. None if there are
             fewer than two stages.
@@ -57,17 +59,13 @@ class Assessed(msgspec.Struct, frozen=True, eq=False):
     """
 
     recorded_ns: float
+    error_ns: float
     replayed_ns: float
     ideal_ns: float
     balanced_ns: float | None
     silent_ns: float
     stragglers: tuple[Straggler, ...]
     lines: Lines
-
-    @property
-    def error_ns(self) -> float:
-        """The error of the replay: the absolute difference between `replayed_ns` and `recorded_ns`, in ns."""
-        return abs(self.replayed_ns - self.recorded_ns)
 
 
 def assess(job: Job) -> Assessed:
@@ -77,17 +75,18 @@ def assess(job: Job) -> Assessed:
     stages, and with transfers that take no time.
     """
     recorded = recorded_step_ns(job)
-    base = job.times.step_ns
+    base, error = job.times.step_ns, abs(job.times.window_ns - recorded)
     silent = job.with_programs(job.programs, replace(job.meeting, transfer=np.zeros_like(job.meeting.transfer)))
     balanced = balance_stages(job).times.step_ns if job.roles.stages > 1 else None
     lines = lines_of(job)
     return Assessed(
         recorded,
+        error,
         base,
         no_stragglers(job).times.step_ns,
         balanced,
         silent.times.step_ns,
-        _stragglers(job, base, abs(base - recorded), lines),
+        _stragglers(job, base, error, lines),
         lines,
     )
 

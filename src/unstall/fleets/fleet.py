@@ -193,7 +193,12 @@ def _result(
         paper_slowdown=round(slowdown(job), 4) if len(job.joined) else None,
         edits=edits,
         moments=moments_of(job),
-        notes=(*_own_notes(gathered, job, clocks.parts), *_recorder_note(job, assessed), *notes_of(gathered)),
+        notes=(
+            *_own_notes(gathered, job, clocks.parts),
+            *_host_note(job, assessed),
+            *_recorder_note(job, assessed),
+            *notes_of(gathered),
+        ),
     )
 
 
@@ -225,6 +230,19 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
             f"{counted(late, 'operation')} of {len(waits):,}"
         )
     return tuple(notes)
+
+
+def _host_note(job: Job, assessed: Assessed) -> list[str]:
+    """Returns a list with one sentence: whose host takes longer than the recorded steps, so that a job which goes on
+    does, too. The list is empty if no host does."""
+    window, host_work = job.times.window_ns, job.times.host_work
+    if host_work.max() - window <= max(_OVERHEAD * window, assessed.error_ns):
+        return []
+    return [
+        f"the host of rank {job.ranks[int(host_work.argmax())].number} works for {duration(round(host_work.max()))} "
+        f"{_over(job.ranks[0].summary.unit)}, longer than the recorded steps take, as its device had earlier work. If "
+        "the job goes on, it is as slow as this host"
+    ]
 
 
 def _recorder_note(job: Job, assessed: Assessed) -> list[str]:

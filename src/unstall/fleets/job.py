@@ -18,6 +18,7 @@ from unstall.replay.engine import replay, replay_job
 from unstall.replay.meeting import Meeting
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I32, I64, Bool
+from unstall.timeline.grouping import median
 
 _Reals = NDArray[np.float64]
 
@@ -28,7 +29,7 @@ class Times(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         ends: An array of shape (ranks, steps): when the host and the device of each rank have finished each step.
         begins: An array of shape (ranks, steps): when each rank's host began each step.
-        host_work: For each rank, the host's own work in a step, without its waits: the mean of the steps that count.
+        host_work: For each rank, the host's own work in a step, without its waits: the median of the steps that count.
         uncoupled: The number of operations that were left out, since the ranks call them in different orders.
     """
 
@@ -160,13 +161,13 @@ def ends_of_steps(host: I64, op_step: I64, op_end: I64) -> I64:
 
 
 def _host_work(program: Program, steps: int) -> float:
-    """Returns the own work of the thread that runs the steps, in ns a step: the mean of the first `steps` steps,
-    without the first of them if there are several."""
+    """Returns the own work of the thread that runs the steps, in ns a step: the median of the first `steps` steps,
+    without the first of them if there are several. What happens in a few steps only, such as a first call of a kernel,
+    is no pace at which the host goes on."""
     do, ends = program.instructions, program.step_ends[:steps]
-    first = int(ends[0]) + 1 if steps > 1 else int(program.step_starts[0])
-    rows = slice(first, int(ends[-1]) + 1)
-    own = (do.work[rows] + do.call[rows])[do.thread[rows] == 0]
-    return float(own.sum()) / max(steps - 1, 1)
+    cuts = ends if steps > 1 else np.append(program.step_starts[0] - 1, ends)
+    done = np.cumsum(np.where(do.thread == 0, do.work + do.call, 0))
+    return float(median(np.diff(np.where(cuts < 0, 0, done[cuts]))))
 
 
 def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Roles) -> Job:

@@ -296,8 +296,10 @@ class FleetResult(msgspec.Struct, frozen=True, kw_only=True):
         step_ns: The mean length of the job's steps as recorded, in ns.
         step_spread: The standard deviation of the lengths of the job's steps, divided by their mean.
         own_spread: The standard deviation of the ranks' own work, divided by its mean.
-        replayed_step_ns: The mean length of a step in a replay of all ranks, in ns.
-        error_ns: The error of this replay: the absolute difference between `replayed_step_ns` and `step_ns`.
+        replayed_step_ns: The mean length of a step in a replay of all ranks, if the job goes on, in ns. If the host of
+            a rank takes longer than the recorded steps, because its device has earlier work, this is the host's time.
+        error_ns: The error of this replay: the absolute difference between `step_ns` and the mean length of the same
+            steps in the replay.
         clocks: How well the clocks agree after they have been aligned.
         verdict: What holds up the job.
         transfer_ns: The time in transfers, in ns per rank and step.
