@@ -390,8 +390,22 @@ def test_what_steps_are_too_few_to_tell_is_not_told(tmp_path: Path) -> None:
     jittered(partial(train_ddp, slow=1, cause="item", steps=2), tmp_path, ranks=2)
     found = explained(tmp_path)
     assert found.stragglers == ()
-    assert found.verdict.text.startswith("Rank 1 is waited for most")
+    assert found.verdict.text.startswith("The own work of rank 1 takes ")
     assert "1 step of 2 ranks cannot tell whether that is chance" in found.verdict.text
+
+
+def test_of_two_replicas_of_a_pipeline_the_one_with_more_work_is_told(tmp_path: Path) -> None:
+    """Over so few steps that this may be chance. All ranks of a pipeline are waited for."""
+
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        rank.kernel_factor = 1.2 if rank.rank == 2 else 1
+        return train_pipeline(rank, stages=2, steps=3)
+
+    jittered(train, tmp_path, ranks=4)
+    found = explained(tmp_path)
+    assert found.verdict.bound_by == "uneven work"
+    assert found.verdict.text.startswith("The own work of rank 2 takes ")
+    assert "2 steps of 2 ranks cannot tell whether that is chance" in found.verdict.text
 
 
 def test_a_rank_that_costs_the_job_next_to_nothing_is_no_straggler(tmp_path: Path) -> None:

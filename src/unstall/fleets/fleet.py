@@ -30,6 +30,7 @@ from unstall.fleets.assess import (
 from unstall.fleets.edits import ABOUT, FleetEdit, apply_edit, parse_edit, slowdown
 from unstall.fleets.executors import Executor, executor_of
 from unstall.fleets.gather import Gathered, find_traces, gather, notes_of
+from unstall.fleets.idle_host import lower_median
 from unstall.fleets.job import Job, make_job
 from unstall.fleets.join import ranks_text
 from unstall.fleets.mapping import Task
@@ -385,14 +386,18 @@ def _apart(job: Job) -> float:
 def _of_no_one(job: Job) -> str:
     """Returns the verdict's first sentence for a job with uneven ranks, in which no rank is slower by more than chance
     explains."""
-    rows = sorted(rank_rows(job), key=lambda row: -row.waited_for_ns)
-    first, others = rows[0], sum(row.waited_for_ns for row in rows[1:])
-    if first.waited_for_ns <= 2 * others:
+    late = np.zeros(len(job.ranks))
+    for members in job.roles.members():
+        over = job.usual[members] - lower_median(job.usual[members])
+        late[members] = np.maximum(over, 0).mean(axis=1)
+    first = int(late.argmax())
+    if late[first] <= 2 * (late.sum() - late[first]):
         return "No single rank makes the others wait: they take turns."
-    steps, waited = counted(len(job.settled), "step"), duration(first.waited_for_ns)
+    peers = int((job.roles.role == job.roles.role[first]).sum())
     return (
-        f"Rank {first.rank} is waited for most, {waited} {_over(job.ranks[0].summary.unit)}, but {steps} of "
-        f"{len(rows)} ranks cannot tell whether that is chance."
+        f"The own work of rank {job.ranks[first].number} takes {duration(round(late[first]))} "
+        f"{_over(job.ranks[0].summary.unit)} longer than that of its peers, but {counted(len(job.settled), 'step')} of "
+        f"{peers} ranks cannot tell whether that is chance."
     )
 
 
