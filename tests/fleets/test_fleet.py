@@ -394,6 +394,27 @@ def test_what_steps_are_too_few_to_tell_is_not_told(tmp_path: Path) -> None:
     assert "1 step of 2 ranks cannot tell whether that is chance" in found.verdict.text
 
 
+def test_what_a_rank_does_between_some_steps_is_named(tmp_path: Path) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        """Rank 0 evaluates after every third step."""
+        for step in range(9):
+            with rank.step(), rank.frame("train.py", 10, "train"):
+                rank.kernels(20, 150)
+                yield rank.collective("allreduce", range(rank.world), us=300)
+                rank.wait_for_comm()
+                with rank.optimizer():
+                    rank.kernels(2, 100)
+            if not rank.rank and step % 3 == 2:
+                with rank.frame("eval.py", 3, "evaluate"):
+                    rank.kernels(40, 150)
+                    rank.item()
+
+    jittered(train, tmp_path, ranks=4)
+    (late,) = explained(tmp_path).stragglers
+    assert (late.rank, late.steps) == (0, (4, 7))
+    assert {(each.where.file, each.where.line) for each in late.causes} == {("eval.py", 3)}
+
+
 def test_of_two_replicas_of_a_pipeline_the_one_with_more_work_is_told(tmp_path: Path) -> None:
     """Over so few steps that this may be chance. All ranks of a pipeline are waited for."""
 

@@ -334,7 +334,7 @@ def _beside(timeline: Timeline, rows: I64) -> I64:
 
 def _costs(run: Run, calls: Calls, comm: Bool, part_of: I32, places: _Places) -> Costs:
     """Adds up what each source line costs in each stretch. A stretch is the part of a step from one collective's launch
-    to the next.
+    to the next. What is between two steps counts in the later one, as in the rank's own work.
 
     Args:
         run: The analysed trace.
@@ -348,8 +348,8 @@ def _costs(run: Run, calls: Calls, comm: Bool, part_of: I32, places: _Places) ->
     found: list[Costs] = []
     firsts: list[tuple[I64, I64]] = []  # places and host rows: the first rows of each place
     for began, row, kind, time, count, blocks in _spent(run, comm, part_of):
-        step = np.searchsorted(steps.start, began, side="right") - 1
-        keep = np.flatnonzero((step >= 0) & (began < steps.end[np.maximum(step, 0)]))
+        step = np.searchsorted(steps.end, began, side="right")
+        keep = np.flatnonzero((step < len(steps)) & (began >= steps.start[0]))
         stretch = np.zeros(len(began), dtype=np.int64)
         for number, mine in groups(step[keep]):
             stretch[keep[mine]] = np.searchsorted(enqueued[number], began[keep[mine]], side="right")
