@@ -109,7 +109,9 @@ class RankTrace(TraceBuilder):
         if peer is None:
             args["Seq"] = number
         elif told:
-            args |= {"Src Rank": peer[0], "Dst Rank": peer[1]}
+            # Of a send or receive, torch tells the other rank only.
+            sides = {"recv": {"Src Rank": peer[0]}, "send": {"Dst Rank": peer[1]}}
+            args |= sides.get(name, {"Src Rank": peer[0], "Dst Rank": peer[1]})
         with self.op("record_param_comms", more=args):
             start = self.now
             TraceBuilder.work(self, 5)

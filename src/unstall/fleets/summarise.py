@@ -38,6 +38,7 @@ from unstall.what_if.subject import Subject
 KINDS = tuple(Kind)
 _ANNOTATED = "nccl:"  # begins the annotations of torch's process group around what it launches
 _CODE = {kind: code for code, kind in enumerate(KINDS)}
+_WAYS = {"send": 1, "recv": 2}  # torch's names of single sends and receives
 _MOST_MEMBERS = 1 << 17
 _SOME = 64  # rows that tell what a place is
 _AT_ONCE = 1 << 16  # rows: their columns fit into the cache
@@ -73,9 +74,9 @@ def _summary(path: Path, run: Run, edits: Sequence[str]) -> Summary:
     work = _work(run, edits, comm)
     places = _Places(run)
     told = _Told(timeline)
-    calls = _calls(run, work, told, places)
-    costs = _costs(run, calls, comm, work.thread_of, places)
     who = identify(timeline, path)
+    calls = _calls(run, work, told, places, who.rank)
+    costs = _costs(run, calls, comm, work.thread_of, places)
     ends = run.window[0] + np.cumsum(run.step_lengths)
     final, arrivals = work.reduced.program, work.reduced.arrivals
     return Summary(
@@ -252,6 +253,17 @@ class _Told:
             name[unnamed] = np.where(found >= 0, host.name[found], -1)
         return name
 
+    def ways(self, ops: I64, rank: int) -> tuple[I64, I64]:
+        """Returns which rank sends and which rank receives, for each device op in `ops`: row numbers of
+        `timeline.device`. -1 if this is unknown. `rank` is the number of this trace's rank: of a send or receive, torch
+        tells the other rank only (saveNcclMeta of torch/csrc/profiler/util.cpp)."""
+        source, target, name = (self.column(each, ops) for each in ("source", "target", "name"))
+        way = by_text(name.astype(np.int32), lambda i: _WAYS.get(self._timeline.text(i), 0))
+        return (
+            np.where((way == _WAYS["send"]) & (source < 0) & (target >= 0), rank, source),
+            np.where((way == _WAYS["recv"]) & (target < 0) & (source >= 0), rank, target),
+        )
+
     def group(self, ops: I64) -> I64:
         """Returns, for each device op in `ops`, the index of its process group in `groups`. `ops` has row numbers of
         `timeline.device`."""
@@ -289,7 +301,7 @@ def ranks_in(text: str) -> tuple[int, ...]:
     return tuple(sorted(set(ranks)))
 
 
-def _calls(run: Run, work: _Work, told: _Told, places: _Places) -> Calls:
+def _calls(run: Run, work: _Work, told: _Told, places: _Places, rank: int) -> Calls:
     timeline, rows, step = run.timeline, work.rows, work.step
     device, host = timeline.device, timeline.host
     launch = device.launch[rows].astype(np.int64)
@@ -308,7 +320,8 @@ def _calls(run: Run, work: _Work, told: _Told, places: _Places) -> Calls:
         op=work.op,
         group=told.group(rows),
         kind=np.where((name < 0) | (said == _CODE[Kind.OTHER]), by_name, said),
-        **{column: told.column(column, rows) for column in ("sequence", "source", "target", "sent", "received")},
+        **dict(zip(("source", "target"), told.ways(rows, rank), strict=True)),
+        **{column: told.column(column, rows) for column in ("sequence", "sent", "received")},
         enqueued=enqueued,
         started=device.start[rows],
         ended=device.end[rows],
