@@ -23,6 +23,7 @@ from fleets.jobs import (
     train_tensor,
 )
 
+from unstall.answers.fleet import Fleet
 from unstall.errors import TraceError, UsageError
 from unstall.fleets.executors import Processes
 from unstall.fleets.fleet import explain_fleet
@@ -378,6 +379,7 @@ def test_a_job_goes_on_at_the_pace_of_its_hosts_usual_step(tmp_path: Path) -> No
     assert found.error_ns < 0.01 * found.step_ns
     assert found.replayed_step_ns == pytest.approx(9_000_000, rel=0.05)
     assert any(note.startswith("the host of rank ") and "as slow as this host" in note for note in found.notes)
+    assert "the replay of these steps is 0 % off; if the job goes on: 9" in " ".join(str(Fleet(found)).split())
 
 
 def test_a_residual_that_is_too_large_is_said(tmp_path: Path) -> None:
