@@ -49,13 +49,25 @@ def name_of(word: str) -> str:
     if word in numbers:
         return numbers[word]
     near = most_similar(word, names())
-    texts = {name: f"{name} {row.question} {row.learn} {row.change}".lower() for name, row in table().items()}
+    said = {
+        name: (_plain(f"{name} {row.question}"), _plain(f"{row.learn} {row.change}")) for name, row in table().items()
+    }
+    asked = _plain(word).strip().removesuffix("s")
     about = sorted(
-        (name for name, text in texts.items() if not word.isdigit() and word.strip() and word.lower() in text),
-        key=lambda name: word.lower() not in name,
+        (
+            name
+            for name, texts in said.items()
+            if asked and not asked.isdigit() and any(asked in text for text in texts)
+        ),
+        key=lambda name: asked not in said[name][0],
     )
     meant = suggestion(near or " or ".join(about[:_FEW]))
     raise UsageError(f"{word!r} is no experiment{meant}; unstall course lists them")
+
+
+def _plain(text: str) -> str:
+    """Returns a text in small letters, without hyphens and underscores."""
+    return text.lower().replace("-", " ").replace("_", " ")
 
 
 def chosen(word: str) -> tuple[str, Path]:

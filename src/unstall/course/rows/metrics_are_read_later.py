@@ -39,7 +39,8 @@ ROW = Row(
         "without a wait, but takes the host's time, so use it if steps are long."
     ),
     change=(
-        "`kept.append(loss.detach())` in the loop, and `torch.stack(kept).tolist()` every hundred steps; or "
+        "`kept.append(loss.detach())` in the loop, and `values += torch.stack(kept).tolist(); kept.clear()` every "
+        "hundred steps; or "
         "`metrics.add(loss=loss)` within `with unstall.MetricBuffer(print) as metrics:`."
     ),
     numerics="real",

@@ -70,7 +70,7 @@ ROW = Row(
     change=(
         '`DataLoader(..., pin_memory=True)` and `x = x.to("cuda", non_blocking=True)`; after a non_blocking copy '
         "`event.record()`, and `event.synchronize()` before its pinned source is written, or its result on the host "
-        "is read."
+        "is read (`event = torch.cuda.Event()`)."
     ),
     numerics="real",
     finding="pageable-copy",

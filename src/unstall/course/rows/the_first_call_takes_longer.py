@@ -5,7 +5,7 @@ from unstall.course.row import Author, Check, Row
 ROW = Row(
     number=2,
     topic="Clocks and launches",
-    related=(7,),
+    related=(1, 7),
     question="Why does the first call take so much longer than the second?",
     author=Author(
         "Tesla T4",
@@ -70,10 +70,14 @@ ROW = Row(
     learn=(
         "The first use of CUDA, of a library and of a kernel sets things up, once. A training does so for some "
         "steps, and again for each new shape. So one call is not enough: run the whole step a few times, with each "
-        "shape, before you time it. Do not average first calls with the others. unstall run counts this time as "
-        "start-up, apart from everything else."
+        "shape, before you time it. Do not average first calls with the others. The {mul_sum, second 100 calls, mean} "
+        "of a later call are its launch, without the work (1): wait for the GPU before each reading of the clock. "
+        "unstall run counts first uses as start-up, apart from everything else."
     ),
-    change=("`for _ in range(5): step()` and `torch.cuda.synchronize()` before the clock is read for the first time."),
+    change=(
+        "`for _ in range(5): step()` before the clock is read for the first time, and `torch.cuda.synchronize()` "
+        "before each reading."
+    ),
     missed={
         "mul_sum, first 100 calls, mean": "torch loads each kernel when it is first used. The author's torch is not "
         "known; older ones loaded all kernels of a library at once.",

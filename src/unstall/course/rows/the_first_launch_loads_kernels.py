@@ -52,7 +52,7 @@ ROW = Row(
     learn=(
         "Not in a first run: it loads kernels, once, and C++ pays that too; a faster host saves at most {most that a "
         "faster host could save of the first run} of it. So profile a second run. Not if the device is busy nearly all "
-        "the time either: then the queue is full, and launches wait for room (6). Only if the device idles in the "
+        "the time either: a faster host would only wait longer. Only if the device idles in the "
         "second run, too, is launching the limit: C++ would help, but a CUDA graph helps more (19). The share of "
         "cudaLaunchKernel tells none of this: older CUDA loads kernels within that call, newer ones elsewhere."
     ),
