@@ -41,6 +41,17 @@ def explained_job(train: Program, folder: Path, ranks: int = 2) -> FleetResult:
     return explained(folder)
 
 
+def explained_both(late: Program, even: Program, folder: Path, *edits: str, ranks: int = 8) -> tuple[FleetResult, ...]:
+    """Explains two jobs with jitter, the first with these edits."""
+
+    def one(train: Program, name: str, *edits: str) -> FleetResult:
+        (folder / name).mkdir()
+        jittered(train, folder / name, ranks=ranks)
+        return explained(folder / name, *edits)
+
+    return one(late, "late", *edits), one(even, "even")
+
+
 @pytest.mark.parametrize(
     ("cause", "kind", "line"),
     [
@@ -53,11 +64,7 @@ def explained_job(train: Program, folder: Path, ranks: int = 2) -> FleetResult:
     ],
 )
 def test_a_planted_cause_is_named_with_its_rank_and_line(tmp_path: Path, cause: str, kind: str, line: str) -> None:
-    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
-        name.mkdir()
-    jittered(partial(train_ddp, slow=3, cause=cause), slow)
-    jittered(train_ddp, good)
-    found = explained(slow)
+    found, even = explained_both(partial(train_ddp, slow=3, cause=cause), train_ddp, tmp_path)
     assert found.verdict.bound_by == "straggler"
     assert [each.rank for each in found.stragglers] == [3]
     assert found.verdict.text.endswith("% less.")
@@ -65,7 +72,7 @@ def test_a_planted_cause_is_named_with_its_rank_and_line(tmp_path: Path, cause: 
     assert (first.kind, f"{first.where.file}:{first.where.line}") == (kind, line)
     # What the job takes without the cause is what the replay predicts.
     without = found.replayed_step_ns - found.stragglers[0].gain_ns
-    assert without == pytest.approx(explained(good).step_ns, rel=0.03)
+    assert without == pytest.approx(even.step_ns, rel=0.03)
 
 
 @pytest.mark.parametrize("train", [train_pipeline, partial(train_tensor, steps=5), partial(train_fsdp, steps=5)])
@@ -74,11 +81,7 @@ def test_a_slow_rank_is_named_in_any_kind_of_parallelism(tmp_path: Path, train: 
         rank.kernel_factor = 1.4 if rank.rank == 5 else 1.0
         return train(rank)
 
-    for name in (late := tmp_path / "late"), (good := tmp_path / "good"):
-        name.mkdir()
-    jittered(slow, late)
-    jittered(train, good)
-    found, even = explained(late), explained(good)
+    found, even = explained_both(slow, train, tmp_path)
     assert (found.verdict.bound_by, even.stragglers) == ("straggler", ())
     (straggler,) = found.stragglers
     assert (straggler.rank, straggler.causes[0].kind) == (5, "clocks")
@@ -92,22 +95,14 @@ def test_if_half_of_the_ranks_are_late_the_other_half_shows_the_ideal(
     def train(rank: RankTrace) -> Iterator[Arrival]:
         return train_ddp(rank, slow=rank.rank if rank.rank in slow else None, cause="loader")
 
-    for name in (late := tmp_path / "late"), (good := tmp_path / "good"):
-        name.mkdir()
-    jittered(train, late, ranks=ranks)
-    jittered(train_ddp, good, ranks=ranks)
-    even = explained(good)
-    assert explained(late).ideal_step_ns == pytest.approx(even.step_ns, rel=0.03)
+    found, even = explained_both(train, train_ddp, tmp_path, ranks=ranks)
+    assert found.ideal_step_ns == pytest.approx(even.step_ns, rel=0.03)
     assert even.ideal_step_ns > 0.98 * even.step_ns  # the faster of several is no promise
 
 
 @pytest.mark.parametrize("ranks", [3, 4, 8])
 def test_the_smaller_of_two_causes_at_once_is_named_and_the_gains_add_up(tmp_path: Path, ranks: int) -> None:
-    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
-        name.mkdir()
-    jittered(partial(train_ddp, slow=2, cause="loader", waits=1), slow, ranks=ranks)
-    jittered(train_ddp, good, ranks=ranks)
-    found, even = explained(slow), explained(good)
+    found, even = explained_both(partial(train_ddp, slow=2, cause="loader", waits=1), train_ddp, tmp_path, ranks=ranks)
     assert [(each.rank, each.causes[0].kind) for each in found.stragglers] == [(2, "data loading"), (1, "wait")]
     assert "So does rank 1 (wait at model.py:40: its peers do not do this)" in found.verdict.text
     gains = sum(each.gain_ns for each in found.stragglers)
@@ -137,12 +132,8 @@ def test_of_two_ranks_that_sleep_elsewhere_both_sleeps_are_no_part_of_the_ideal(
                 yield rank.collective("allreduce", range(rank.world), us=300)
                 rank.wait_for_comm()
 
-    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
-        name.mkdir()
-    jittered(partial(train, late_us=9_000), slow, ranks=2)
-    jittered(partial(train, late_us=0), good, ranks=2)
-    found = explained(slow)
-    assert found.ideal_step_ns == pytest.approx(explained(good).step_ns, rel=0.03)
+    found, even = explained_both(partial(train, late_us=9_000), partial(train, late_us=0), tmp_path, ranks=2)
+    assert found.ideal_step_ns == pytest.approx(even.step_ns, rel=0.03)
     (straggler,) = found.stragglers
     assert (straggler.rank, straggler.causes[0].where.line) == (1, 21)
 
@@ -163,11 +154,8 @@ def test_what_was_waited_for_before_the_steps_is_no_part_of_the_ideal(tmp_path: 
                 yield rank.collective("allreduce", range(rank.world), us=300)
                 rank.wait_for_comm()
 
-    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
-        name.mkdir()
-    jittered(partial(train, late_us=20_000), slow, ranks=4)
-    jittered(partial(train, late_us=0), good, ranks=4)
-    assert explained(slow).ideal_step_ns == pytest.approx(explained(good).step_ns, rel=0.03)
+    found, even = explained_both(partial(train, late_us=20_000), partial(train, late_us=0), tmp_path, ranks=4)
+    assert found.ideal_step_ns == pytest.approx(even.step_ns, rel=0.03)
 
 
 def test_slow_clocks_and_more_work_are_told_apart_by_the_same_factor(tmp_path: Path) -> None:
@@ -268,11 +256,7 @@ def test_a_rank_that_is_late_in_one_step_is_named_with_the_step(tmp_path: Path) 
 
 
 def test_a_stage_with_twice_the_layers_makes_the_pipeline_wait(tmp_path: Path) -> None:
-    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
-        name.mkdir()
-    jittered(partial(train_pipeline, slow_stage=2), slow)
-    jittered(train_pipeline, good)
-    found, even = explained(slow, "balance-stages"), explained(good)
+    found, even = explained_both(partial(train_pipeline, slow_stage=2), train_pipeline, tmp_path, "balance-stages")
     assert (found.verdict.bound_by, even.verdict.bound_by) == ("stages", "own work")
     assert "Stage 2 (ranks 4-5)" in found.verdict.text
     assert found.stages[2].causes[0].text == "it launches 2 times as many kernels as its peers"
@@ -288,11 +272,9 @@ def test_a_stage_with_twice_the_layers_makes_the_pipeline_wait(tmp_path: Path) -
 def test_what_no_other_stage_could_do_is_not_shared_among_the_stages(
     tmp_path: Path, cause: str, kind: str, line: int
 ) -> None:
-    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
-        name.mkdir()
-    jittered(partial(train_pipeline, slow_stage=2, cause=cause), slow, ranks=4)
-    jittered(train_pipeline, good, ranks=4)
-    found, even = explained(slow, "balance-stages"), explained(good)
+    found, even = explained_both(
+        partial(train_pipeline, slow_stage=2, cause=cause), train_pipeline, tmp_path, "balance-stages", ranks=4
+    )
     assert found.verdict.text.startswith("Stage 2 (rank 2) makes the pipeline wait")
     first = found.stages[2].causes[0]
     assert (first.kind, first.where.line) == (kind, line)
@@ -309,11 +291,10 @@ def test_lines_of_one_function_that_only_some_stages_run_are_compared(tmp_path: 
 def test_if_sends_have_unknown_peers_the_verdict_names_the_stage_for_which_the_others_seem_to_wait(
     tmp_path: Path,
 ) -> None:
-    for name in (slow := tmp_path / "slow"), (good := tmp_path / "good"):
-        name.mkdir()
-    jittered(partial(train_pipeline, slow_stage=2, peers_told=False), slow)
-    jittered(partial(train_pipeline, peers_told=False), good)
-    found, even = explained(slow).verdict, explained(good).verdict
+    jobs = explained_both(
+        partial(train_pipeline, slow_stage=2, peers_told=False), partial(train_pipeline, peers_told=False), tmp_path
+    )
+    found, even = jobs[0].verdict, jobs[1].verdict
     assert (found.bound_by, even.bound_by) == ("stages", "unknown")
     assert found.text.startswith("Stage 2 (ranks 4-5) seems to make the pipeline wait: it computes for ")
     assert "(more work at pipe.py:12: it launches 2 times as many kernels as its peers)" in found.text
