@@ -325,33 +325,37 @@ void Launch::output(const at::Tensor& tensor) {
   use(tensor, true);
 }
 
-void Launch::log_search(int64_t stream) {
+namespace {
+
+// Returns whether the simulation of the launch includes the operator's read of a value.
+bool log_call(int device, int32_t signature, int64_t node, c10::ArrayRef<Use> uses) {
+  int64_t stream = current_stream(device);
+  CallFacts facts = logging() ? facts_of(signature) : CallFacts{};
+  waiting(Launching{device, stream, signature}, [&] {
+    log_launch({.code = Code::LAUNCH, .device = device, .stream = stream, .a = node, .id = signature,
+                .uses = uses.data(), .use_count = uses.size()}, std::max(facts.growth, int64_t(0)));
+  });
+  return facts.reads;
+}
+
+} // namespace
+
+void Launch::log_search() {
   int32_t number = signature_.of(*search_).number();
   {
     auto& all = table();
     std::lock_guard guard(all.lock);
     if (!all.searched.emplace(device_, number).second) return;
   }
-  CallFacts facts = logging() ? facts_of(number) : CallFacts{};
-  waiting(Launching{device_, stream, number}, [&] {
-    log_launch(
-        {.code = Code::LAUNCH, .device = device_, .stream = stream, .id = number}, std::max(facts.growth, int64_t(0)));
-  });
+  log_call(device_, number, 0, {});
 }
 
 bool Launch::log() {
   if (!in_outputs_) signature_.outputs();
   in_outputs_ = true;
   if (in_tf32_) signature_.precision(*in_tf32_);
-  int64_t stream = current_stream(device_);
-  if (search_) log_search(stream);
-  int32_t number = signature_.number();
-  CallFacts facts = logging() ? facts_of(number) : CallFacts{};
-  waiting(Launching{device_, stream, number}, [&] {
-    log_launch({.code = Code::LAUNCH, .device = device_, .stream = stream, .a = node_, .id = number,
-                .uses = uses_.data(), .use_count = uses_.size()}, std::max(facts.growth, int64_t(0)));
-  });
-  return facts.reads;
+  if (search_) log_search();
+  return log_call(device_, signature_.number(), node_, uses_);
 }
 
 void log_read(int device, int64_t bytes, const Use* of, bool simulated) {

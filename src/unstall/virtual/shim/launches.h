@@ -68,7 +68,7 @@ class Launch {
 
  private:
   void use(const at::Tensor& tensor, bool write);
-  void log_search(int64_t stream);
+  void log_search();
   Signature signature_;
   int device_;
   int64_t node_ = 0;
