@@ -9,6 +9,7 @@ that cuDNN chooses without a search.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from unstall.virtual.costs.families import convolutions, describe
@@ -38,9 +39,7 @@ def is_search(signature: Signature) -> bool:
 def search_cost(search: Signature) -> OperatorCost:
     """Returns the cost of a search. It has no kernels: while the algorithms run, the host waits. A convolution that
     torch's own kernels compute is not searched for."""
-    signature = Signature(
-        f"aten::{search.name.removeprefix(PREFIX)}", search.overload, search.inputs, search.outputs, search.precision
-    )
+    signature = replace(search, name=f"aten::{search.name.removeprefix(PREFIX)}")
     described = describe(signature)
     if described is None or described[0] is not convolutions.FAMILY:
         return OperatorCost(())

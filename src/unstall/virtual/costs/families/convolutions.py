@@ -136,7 +136,12 @@ def is_searched(variant: str) -> bool:
 
 def gradients(variant: str) -> int:
     """Returns how many gradients of a backward variant cuDNN computes. Torch adds up that of the bias."""
-    return sum(letter in variant.split()[1].split("-")[1] for letter in "xw")
+    return sum(letter in _computed(variant) for letter in "xw")
+
+
+def _computed(variant: str) -> str:
+    """Returns the letters of the gradients that a backward variant computes: of the input (x), the weight, the bias."""
+    return variant.split()[1].partition("-")[2]
 
 
 def of_all_gradients(variant: str) -> tuple[str, ...]:
@@ -223,7 +228,7 @@ def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) 
     variant = shape.variants[0]
     if _lacks_bias_of(variant, found.variant):
         found = found._replace(kernels=_without_gradient_of_bias(found.kernels))
-    asked, measured = (name.split()[1].partition("-")[2] for name in (variant, found.variant))
+    asked, measured = map(_computed, (variant, found.variant))
     unwanted = [_COMPUTES[letter] for letter in "xw" if letter in measured and letter not in asked]
     if "backward" in variant and unwanted:
         kept = tuple(each for each in found.kernels if not any(kernels.search(each.name) for kernels in unwanted))
