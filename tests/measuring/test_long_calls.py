@@ -65,13 +65,14 @@ def test_of_one_call_nothing_is_said_of_others() -> None:
     assert str(measured).count("ime is up") == 1
 
 
-def test_few_calls_that_are_alike_are_no_serious_verdict() -> None:
+def test_few_calls_are_a_serious_verdict_if_they_are_not_alike() -> None:
     sleep, _ = _sleeping(0.05)
     measured = unstall.bench(sleep, max_seconds=0.18)
     assert 2 <= measured.wall.n <= 5
     (verdict,) = (each for each in measured.verdicts if each.kind == "not converged")
     assert f"after {measured.wall.n} samples, which are " in verdict.text
-    assert not verdict.serious
+    wall = measured.wall  # on a busy machine, even sleeps differ
+    assert verdict.serious == (wall.high - wall.low > 0.1 * wall.median)
 
 
 @pytest.mark.parametrize("cache", ["hot", "cold"])
