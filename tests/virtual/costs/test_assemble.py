@@ -24,7 +24,7 @@ _FACTS = {
     "memset": [[512, 1_900]],
     "queue": {"capacity": 1_022, "sleep_cycles_per_us": 1_979.0},
     "latencies": {"gap": 960, "event": 1_088, "wake": 2_651, "tiny_kernel": 896},
-    "graph": {"gap_of_100": 256},
+    "graph": {"period": 1_152},
     "calls": {"bound_mul_in_place": 9_000, "mul_in_place": 7_000},
 }
 

@@ -200,7 +200,7 @@ def assemble(
         "gap": facts["latencies"]["gap"],
         "event_latency": facts["latencies"]["event"],
         "wake_latency": facts["latencies"]["wake"],
-        "graph_gap": facts["graph"]["gap_of_100"],
+        "graph_gap": max(facts["graph"]["period"] - facts["latencies"]["tiny_kernel"], 0),
     }
     limits = {name: value for name, value in measured.items() if value}
     return GpuFile(
