@@ -77,6 +77,8 @@ def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str,
                 ns, 0, _allocations() - before, is_bound, tensors=len(tensors_in((*args, *kwargs.values(), result)))
             )
             calls[case.operator] = call
+            if resolve(case.operator)._schema.is_mutable:
+                pool.renew()
         except (RuntimeError, ValueError, TypeError):
             continue
     launches = _launches(list(calls.values()))  # last: once a profiler was attached, every launch takes longer
