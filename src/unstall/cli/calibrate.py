@@ -25,6 +25,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="measure only the calls that matter most")
     parser.add_argument(
+        "--host",
+        action="store_true",
+        help="measure only how fast the host is, and take the rest from the file of the same GPU in unstall",
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="measure nothing, only check that each call can be made; needs no GPU"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print no progress")
@@ -49,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("calibrate measures a real GPU, and torch sees none here")
     from unstall.virtual.costs.gpu_file import encode
 
-    file = calibrate.calibrate(args.minutes, args.quick, _silent if args.quiet else _say)
+    say = _silent if args.quiet else _say
+    file = calibrate.calibrate_host(say) if args.host else calibrate.calibrate(args.minutes, args.quick, say)
     try:
         write_atomically(args.output, encode(file))
     except UsageError as error:

@@ -15,6 +15,7 @@ from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.families import describe
 from unstall.virtual.costs.gpu_file import Gpu, decode, encode, gpu_named, gpu_names
 from unstall.virtual.costs.measured_costs import MeasuredCosts, costs_of
+from unstall.virtual.costs.measured_gpu import in_this_host
 from unstall.virtual.costs.origins import PARTS
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides, parse
 
@@ -193,6 +194,7 @@ def test_a_gpu_that_is_not_there_is_named_with_those_that_are() -> None:
     [
         {"schema": "unstall.gpu/9"},
         {"limits": {"speed": 1}},
+        {"host_pace": 0.0},
         {"like": "t4"},
         {"sequences": [[99_999]]},
         {"tables": {"poetry": {}}},
@@ -449,3 +451,19 @@ def test_an_index_takes_longer_the_more_it_names() -> None:
         return sum(kernel.duration_ns for kernel in costs_of("h200").cost(call).kernels)
 
     assert 1.3 < ns(4_000) / ns(1_000) < 4
+
+
+@pytest.mark.parametrize("name", ["h200", "h100"])
+def test_a_host_at_another_pace_takes_as_much_longer_and_the_device_as_long(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "here.json"
+    path.write_bytes(encode(in_this_host(gpu_named(name), 0.5, "48 operators")))
+    usual, here = costs_of(name), costs_of(str(path))
+
+    assert here.host.launch * 2 == usual.host.launch
+    assert here.host.few_uses == usual.host.few_uses
+    assert here.host.staged_bytes_per_us == usual.host.staged_bytes_per_us
+    call = _linear(64, 512, 512)
+    assert here.cost(call).kernels == usual.cost(call).kernels
+    assert here.cost(call).host_ns == pytest.approx(usual.cost(call).host_ns / 2, abs=1)
+    assert here.limits == usual.limits
+    assert here.startup == usual.startup

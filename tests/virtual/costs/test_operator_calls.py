@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from unstall.virtual.costs.gpu_file import gpu_named
 from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.model import HostCosts, Limits
-from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
+from unstall.virtual.costs.operator_calls import OperatorCall, host_pace, own_ns
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
 HOST = HostCosts(operator=1_000, operator_end=100, launch=3_000, malloc=800, free=200)
@@ -64,3 +66,24 @@ def test_a_write_that_does_not_accumulate_has_the_host_time_of_index() -> None:
     measured = gpu_named("h200").file.operators_host_ns
     assert costs_of("h200").cost(plain).host_ns == measured["index"]
     assert costs_of("h200").cost(adding).host_ns == measured["_index_put_impl_"] > 2 * measured["index"]
+
+
+def test_the_pace_of_a_host_is_that_of_most_operators() -> None:
+    gpu = gpu_named("h200")
+    host, own = gpu.host, gpu.file.operators_host_ns
+
+    def call(name: str, pace: float, is_bound: bool = True, waits: int = 0) -> OperatorCall:
+        around = host.operator + host.operator_end + host.launch + host.malloc + host.free
+        return OperatorCall(round(pace * (own[name] + around)), 1, 1, is_bound, waits)
+
+    calls = {f"{name}.Tensor": call(name, 0.6) for name in ("mul", "add", "sum", "exp")}
+    others = {"cat.default": call("cat", 2.0), "nonzero.default": call("nonzero", 9.0, waits=1)}
+    assert host_pace(calls | others, gpu) == pytest.approx(0.6, rel=1e-3)
+    with pytest.raises(RuntimeError, match="no operator"):
+        host_pace(others | {"cat.default": call("cat", 2.0, is_bound=False)}, gpu)
+
+
+def test_at_another_pace_the_work_within_is_that_of_the_reference() -> None:
+    calls = {"sort.default": OperatorCall(20_000, launches=2, allocations=3)}
+    twice = {"sort.default": OperatorCall(40_000, launches=2, allocations=3)}
+    assert own_ns(twice, HOST, 500, pace=2.0) == own_ns(calls, HOST, 500)

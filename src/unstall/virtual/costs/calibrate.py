@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 from unstall.virtual.costs.facts import measure_facts
-from unstall.virtual.costs.gpu_file import GpuFile
+from unstall.virtual.costs.gpu_file import GpuFile, gpu_named, gpu_names
 from unstall.virtual.costs.kernel_modules import kernel_modules
 from unstall.virtual.costs.measure import measure, resolve, split
-from unstall.virtual.costs.measured_gpu import Tables, assemble
-from unstall.virtual.costs.operator_calls import measure_operator_calls
+from unstall.virtual.costs.measured_gpu import Tables, assemble, in_this_host
+from unstall.virtual.costs.operator_calls import host_pace, measure_operator_calls
 from unstall.virtual.costs.startup import measure_startup, small_calls
 from unstall.virtual.costs.startup_fit import MeasuredStartup
 from unstall.virtual.costs.suite import Case, TensorPool, cases
@@ -26,7 +26,9 @@ calibrate` writes does not contain the call.
 """
 _STARTUP_SHARE, _HOST_SHARE = 0.3, 0.1  # of the time
 _ORDERS, _FEW_ORDERS = 24, 6  # processes that measure first uses, each of which takes about seven seconds
+_HOST_SECONDS = 60.0
 _QUICK_RANK, _USUAL_RANK = 0, 3
+_REFERENCE = "h200"  # the pace of its host is 1
 
 
 def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> GpuFile:
@@ -48,6 +50,7 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
     chosen = cases(rank)
     progress("the host's part")  # first: once a profiler was attached, every launch takes longer
     hosts = measure_operator_calls(chosen, begin + seconds * _HOST_SHARE)
+    pace = host_pace(hosts, gpu_named(_REFERENCE)) if hosts else None
     progress("queue, latencies, copies")
     facts = measure_facts()
     missing = {"device", "peaks", "calls", "queue", "latencies", "graph", "copies", "memset"} - set(facts)
@@ -70,7 +73,29 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
     orders = _FEW_ORDERS if quick else _ORDERS
     first_uses = _first_uses(chosen, rank, launching.values(), orders, begin + seconds)
     progress("tables")
-    return assemble(facts, tables, hosts, first_uses, measured_on, _WITHIN)
+    return assemble(facts, tables, hosts, first_uses, measured_on, _WITHIN, pace)
+
+
+def calibrate_host(progress: Callable[[str], None]) -> GpuFile:
+    """Measures how fast the host of this machine is, for a GPU that the package has the figures of.
+
+    Returns the content of a file that describes that GPU in this machine.
+
+    Args:
+        progress: A function that is called with a short text about what is being measured.
+
+    Raises:
+        RuntimeError: The package has no figures of such a GPU, or the host could not be measured.
+    """
+    device = torch.cuda.get_device_name(0)
+    found = [gpu for gpu in map(gpu_named, gpu_names()) if gpu.file.device.name == device]
+    if not found:
+        raise RuntimeError(f"there is no file of a {device} to take the GPU's figures from: calibrate without --host")
+    gpu = found[0]
+    progress("the host's part")
+    hosts = measure_operator_calls(cases(_QUICK_RANK), time.monotonic() + _HOST_SECONDS)
+    pace = host_pace(hosts, gpu_named(_REFERENCE))
+    return in_this_host(gpu, pace, f"{len(hosts)} operators with torch {torch.__version__}")
 
 
 def _first_uses(

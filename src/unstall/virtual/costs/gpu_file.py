@@ -29,6 +29,7 @@ from unstall.virtual.costs.origins import Origin, Part
 SCHEMA = "unstall.gpu/3"
 _LONGEST_NS = 3_600 * 10**9
 _LARGEST_SHARE = 100.0
+_LARGEST_PACE = 100
 _EARLIER = ("unstall.gpu/1", "unstall.gpu/2")
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
@@ -81,13 +82,15 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         like: The name of a similar GPU that was measured; None if this one was measured.
         host: Costs of the host, by the name of a field of `HostCosts`. Only those are here that
             differ from the GPU that `like` names, or from the defaults if it names none.
+        host_pace: The time of this host's work, over what `host` and `operators_host_ns` say, such as 0.6 for a fast
+            CPU. None: as the GPU that `like` names, or 1.
         limits: Latencies and limits of the device, by the name of a field of `Limits`. As for
             `host`, only those that differ.
         links: How several such GPUs are connected; None if it is unknown.
         workspaces: The bytes of the workspaces that torch gives to "cublas" and "cublaslt".
         startup: What first uses cost the host; None if it was not measured.
         operators_host_ns: By the name of an operator, its host time in ns, without launches and
-            allocations.
+            allocations, on a host whose pace is 1.
         kernels: The names of kernels.
         kernel_modules: The module of each kernel, as an index into the modules of `startup`; -1 if it is unknown.
             Empty if modules were not measured.
@@ -109,6 +112,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memsets: list[tuple[int, int]]
     like: str | None = None
     host: dict[str, int] = {}
+    host_pace: float | None = None
     limits: dict[str, int | float] = {}
     links: Links | None = None
     workspaces: dict[str, int] = {}
@@ -142,7 +146,12 @@ class Gpu:
     @property
     def host(self) -> HostCosts:
         """The costs of calls and of other work on the host."""
-        return HostCosts(**(self.measured.file.host | self.file.host))
+        return HostCosts(**(self.measured.file.host | self.file.host)).at_pace(self.host_pace)
+
+    @property
+    def host_pace(self) -> float:
+        """The time of the host's work, over what `host` and `operators_host_ns` of the file say."""
+        return self.file.host_pace or self.measured.file.host_pace or 1.0
 
     @property
     def limits(self) -> Limits:
@@ -270,6 +279,8 @@ def _check(file: GpuFile) -> None:
         unknown = sorted(set(given) - {field.name for field in fields(kind)})
         if unknown:
             raise ValueError(f"{what} has no {', '.join(unknown)}")
+    if file.host_pace is not None and not 1 / _LARGEST_PACE <= file.host_pace <= _LARGEST_PACE:
+        raise ValueError(f"host_pace is not within 1/{_LARGEST_PACE} and {_LARGEST_PACE}")
     if bool(file.tables) == bool(file.like):
         raise ValueError("it has either tables or the name of a GPU that it is like")
     unknown = sorted(set(file.tables) - set(FAMILIES))

@@ -149,7 +149,7 @@ class MeasuredCosts:
             found, passes = known[id(piece)]
             if piece.zeroes:
                 kernels.append(self._predictor.zeroing(piece.zeroes))
-            kernels += _on_the_host(piece, found) if piece.host_ns or piece.between_ns else found
+            kernels += _on_the_host(piece, found, self._gpu.host_pace) if piece.host_ns or piece.between_ns else found
             held += piece.holds
             if passes:
                 temporaries += ((*held, *passes[0]), *passes[1:])
@@ -185,7 +185,7 @@ class MeasuredCosts:
 
     def _operator_ns(self, name: str) -> int:
         """Returns the host time of the work within an operator, in ns (see `OperatorCost`)."""
-        return self._measured.file.operators_host_ns.get(name, self._usual_host_ns)
+        return round(self._gpu.host_pace * self._measured.file.operators_host_ns.get(name, self._usual_host_ns))
 
     def _pieces(self, signature: Signature) -> tuple[Piece, ...]:
         """Returns the pieces in which CUDA runs a call, in order.
@@ -294,9 +294,9 @@ class MeasuredCosts:
         return {key: size for key, size in sizes.items() if key != "cublaslt" or lt}
 
 
-def _on_the_host(piece: Piece, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """Returns the kernels of a piece with the host time before each."""
-    times = chain((piece.host_ns,), repeat(piece.between_ns))
+def _on_the_host(piece: Piece, kernels: tuple[Kernel, ...], pace: float) -> tuple[Kernel, ...]:
+    """Returns the kernels of a piece with the time before each on a host of this pace."""
+    times = chain((round(pace * piece.host_ns),), repeat(round(pace * piece.between_ns)))
     return tuple(replace(kernel, host_ns=ns) for kernel, ns in zip(kernels, times, strict=False))
 
 

@@ -9,13 +9,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import Raw
 
 from unstall.virtual.costs.convolution import without_bias
 from unstall.virtual.costs.families import FAMILIES, describe
 from unstall.virtual.costs.families.convolutions import adds_bias
-from unstall.virtual.costs.gpu_file import DeviceEntry, GpuFile, Peaks
+from unstall.virtual.costs.gpu_file import DeviceEntry, Gpu, GpuFile, Peaks
 from unstall.virtual.costs.model import HostCosts, Limits
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 from unstall.virtual.costs.origins import PARTS, Origin, Part
@@ -177,6 +178,7 @@ def assemble(
     first_uses: MeasuredStartup | None,
     measured_on: str,
     within: float,
+    host_pace: float | None = None,
 ) -> GpuFile:
     """Returns the file of a measured GPU.
 
@@ -188,7 +190,9 @@ def assemble(
         measured_on: A text that names the GPU and its software.
         within: The relative error up to which similar calls must predict the time of a call for it
             to be left out of the file.
+        host_pace: The pace of the host that made the calls; None if it was not measured.
     """
+    pace = host_pace or 1.0
     device = {name: value for name, value in facts["device"].items() if name in DeviceEntry.__struct_fields__}
     peaks = peaks_of(facts)
     kept = tables.thinned(roofline_of(peaks, device["l2_bytes"], device["multiprocessors"]), within)
@@ -218,14 +222,43 @@ def assemble(
         operators_host_ns=own_ns(
             hosts,
             HostCosts(),
-            facts["calls"]["bound_mul_in_place"] - facts["calls"]["mul_in_place"],
+            round((facts["calls"]["bound_mul_in_place"] - facts["calls"]["mul_in_place"]) / pace),
             Limits(**limits),
+            pace,
         ),
+        host_pace=host_pace,
         kernels=kernels,
         kernel_modules=[modules.get(kernel, -1) for kernel in kernels] if first_uses else [],
         sequences=sequences,
         tables=rows,
         origins=_origins(measured_on, first_uses is not None, bool(hosts)),
+    )
+
+
+def in_this_host(gpu: Gpu, pace: float, measured: str) -> GpuFile:
+    """Returns the file of a GPU as it is in a machine with another host.
+
+    Args:
+        gpu: The GPU.
+        pace: The pace of the machine's host.
+        measured: A text that says by what the pace was measured.
+    """
+    file, like = gpu.file, gpu.file.like or gpu.name
+    origins = {part: Origin("same", f"the {gpu.name}'s") for part in PARTS}
+    origins["host calls"] = Origin("measured", f"{measured}: {pace:.2f} times the time that an H200's host takes")
+    return msgspec.structs.replace(
+        file,
+        note=f"The {gpu.name}, with a host that takes {pace:.2f} times as long: measured by {measured}.",
+        known_error="not compared with a real run",
+        like=like,
+        host_pace=pace,
+        startup=None,
+        operators_host_ns={},
+        kernels=[],
+        kernel_modules=[],
+        sequences=[],
+        tables={},
+        origins=origins,
     )
 
 
@@ -276,7 +309,10 @@ def _origins(measured_on: str, first_uses: bool, operators: bool) -> dict[Part, 
     others: dict[Part, Origin] = {
         "links": Origin("assumed", "PCIe 3.0 with 16 lanes, and the model by which NCCL tunes itself"),
         "workspaces": Origin("published", "torch's source, by compute capability"),
-        "host calls": Origin("measured", f"{measured_on}: operators. Launches, allocations and events: an H200's host"),
+        "host calls": Origin(
+            "measured",
+            f"{measured_on}: operators. The others: an H200's host, as much faster or slower as operators are",
+        ),
         "CPU operators": Origin("assumed", "rates of a server's CPU (AMD EPYC), 16 cores"),
     }
     if not operators:

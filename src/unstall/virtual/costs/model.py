@@ -5,7 +5,7 @@ files of GPUs in `gpus/`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import msgspec
@@ -216,6 +216,23 @@ class HostCosts:
     all_memory_bytes_per_us: int = 200_000
     page: int = 1_600
     """The first use of a page of 4 KiB."""
+
+    def at_pace(self, pace: float) -> HostCosts:
+        """Returns the costs of a host that takes `pace` times as long for calls and for other work of one thread. Rates
+        of memory, pages and operators on CPU tensors stay.
+        """
+        if pace == 1.0:
+            return self
+        return replace(self, **{name: round(pace * getattr(self, name)) for name in _PACED})
+
+
+_PACED = (
+    *("operator", "nested", "engine", "node", "recorded", "operator_end", "frame", "bytecode", "cold", "foreign_free"),
+    *("use", "cold_use", "further_result", "mark", "nvtx", "malloc", "free", "launch", "copy", "memset"),
+    *("event_record", "event_wait", "event_query", "synchronize", "synchronize_device", "graph_launch", "graph_node"),
+    *("capture", "device_malloc", "device_free", "pin", "clock_read"),
+)
+"""The costs that go with the pace of a host."""
 
 
 @dataclass(frozen=True, slots=True)

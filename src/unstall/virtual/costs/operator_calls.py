@@ -7,6 +7,7 @@ A call is made in the way in which Python programs make it: by a function of tor
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from unstall.virtual.costs.facts import median_ns
+from unstall.virtual.costs.gpu_file import Gpu
 from unstall.virtual.costs.measure import device_events, fenced, resolve, split, tensors_in
 from unstall.virtual.costs.model import HOST_WAIT, HostCosts, Limits
 from unstall.virtual.costs.suite import Case, TensorPool
@@ -91,10 +93,31 @@ def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str,
     }
 
 
+def host_pace(calls: Mapping[str, OperatorCall], reference: Gpu) -> float:
+    """Returns how long this machine's host takes for the calls of operators, over what the host of `reference` takes:
+    the median of the operators. Calls that wait for the device, or that took another way than programs take, do not
+    count. Raises RuntimeError if no call is left.
+
+    Args:
+        calls: The measured calls, by the name of the operator with its overload.
+        reference: The GPU with whose host this one is compared.
+    """
+    own = reference.file.operators_host_ns
+    ratios = []
+    for operator, call in calls.items():
+        known = own.get(operator.partition(".")[0])
+        if known is not None and call.is_bound and call.launches and not call.waits:
+            ratios.append(call.ns / (known + _around_ns(call, reference.host, 0)))
+    if not ratios:
+        raise RuntimeError("the pace of the host: no operator could be measured")
+    return statistics.median(ratios)
+
+
 def own_ns(
-    calls: Mapping[str, OperatorCall], host: HostCosts, unbound_ns: int, limits: Limits | None = None
+    calls: Mapping[str, OperatorCall], host: HostCosts, unbound_ns: int, limits: Limits | None = None, pace: float = 1.0
 ) -> dict[str, int]:
-    """Returns the host time, in ns, of the work within each operator, by the name of the operator.
+    """Returns the host time, in ns, of the work within each operator on a host whose pace is 1, by the name of the
+    operator.
 
     This is the time of its call, without the costs of entering and leaving the operator, of its
     launches and allocations, and of its waits for the device. If an operator has several
@@ -103,24 +126,29 @@ def own_ns(
 
     Args:
         calls: The measured calls, by the name of the operator with its overload.
-        host: The costs of the host.
-        unbound_ns: How much longer a call through `torch.ops` takes than one by a function such as
-            `torch.add`.
+        host: The costs of a host whose pace is 1.
+        unbound_ns: How much longer a call through `torch.ops` takes on it than one by a function
+            such as `torch.add`.
         limits: The latencies of the device. None: the defaults.
+        pace: The pace of the host that made the calls.
     """
     limits = limits or Limits()
     wait = limits.launch_latency + limits.copy_latency + limits.wake_latency - host.copy
     own: dict[str, int] = {}
     for operator, call in sorted(calls.items()):
         name = operator.partition(".")[0]
-        others = host.operator + host.operator_end
-        others += 0 if call.is_bound else unbound_ns
-        others += call.launches * host.launch + call.allocations * (host.malloc + host.free)
-        others += max(call.tensors - host.few_uses, 0) * host.use + max(call.allocations - 1, 0) * host.further_result
-        others += call.waits * wait + call.waited_ns
-        if not call.waits or call.ns - others <= _MOST_NS:  # otherwise it waited for more
-            own[name] = max(0, min(call.ns - others, own.get(name, call.ns), _MOST_NS))
+        worked = round((call.ns - call.waits * wait - call.waited_ns) / pace) - _around_ns(call, host, unbound_ns)
+        if not call.waits or worked <= _MOST_NS:  # otherwise it waited for more
+            own[name] = max(0, min(worked, own.get(name, worked), _MOST_NS))
     return own
+
+
+def _around_ns(call: OperatorCall, host: HostCosts, unbound_ns: int) -> int:
+    """Returns the host time, in ns, of a call of an operator without its own work and its waits."""
+    around = host.operator + host.operator_end + (0 if call.is_bound else unbound_ns)
+    around += call.launches * host.launch + call.allocations * (host.malloc + host.free)
+    around += max(call.tensors - host.few_uses, 0) * host.use
+    return around + max(call.allocations - 1, 0) * host.further_result
 
 
 def _callable(
