@@ -236,14 +236,17 @@ def _call_all(cases: Sequence[Case], numbers: Iterable[int]) -> KernelModules:
                 args, kwargs = split(cases[number].build(pool))
                 torch.cuda.synchronize()
                 seen.settle()
+                operator = resolve(cases[number].operator)
                 with multiplying(cases[number].precision):
-                    resolve(cases[number].operator)(*args, **kwargs)
+                    operator(*args, **kwargs)
             except (RuntimeError, ValueError, TypeError, NotImplementedError):
                 continue
             torch.cuda.synchronize()
             launched[number] = seen.settle()
             dtype = next((str(each.dtype) for each in args if isinstance(each, torch.Tensor)), "")
             operators[number] = cases[number].operator.partition(".")[0], dtype
+            if operator._schema.is_mutable:
+                pool.renew()
         return KernelModules(seen.modules(), launched, operators)
 
 
