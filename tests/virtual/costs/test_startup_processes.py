@@ -40,6 +40,14 @@ def test_at_least_six_processes_are_started(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(asked) == 6
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+def test_the_calls_of_the_whole_suite_can_be_handed_to_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = answering(monkeypatch, '{"init": 5, "context": 7, "calls": []}')
+    suite = cases(3)
+    startup.measure_startup(KernelModules(), startup.small_calls(suite), suite, 1, 60)
+    assert len(asked) == 1
+
+
 def test_without_a_gpu_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(RuntimeError, match=r"CUDA|NVIDIA"):

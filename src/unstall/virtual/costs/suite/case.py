@@ -138,7 +138,8 @@ class TensorPool:
         if self.device == "meta":
             return
         for part in pool.split(1 << 24):
-            part.copy_(torch.randn(part.shape, device=self.device))
+            dtype = part.dtype if part.is_complex() else torch.float32
+            part.copy_(torch.randn(part.shape, dtype=dtype, device=self.device))
 
 
 def image_of(dtype: torch.dtype, last: bool, shape: tuple[int, ...], pool: TensorPool) -> torch.Tensor:

@@ -112,7 +112,7 @@ def _distances() -> Calls:
 
 
 def _complex(pool: TensorPool, *sizes: int) -> torch.Tensor:
-    return torch.view_as_complex(pool(*sizes, 2))
+    return pool(*sizes, dtype=torch.complex64)
 
 
 def _transforms() -> Calls:
