@@ -32,7 +32,7 @@ def test_each_larger_shape_reserves_anew_and_the_finding_says_how_much_is_in_use
     assert finding.where.op == "aten::mul"
     assert "4 larger requests there, from 200 MiB to 500 MiB, reserved 1.37 GiB" in finding.saw
     assert "the run reserves 1.46 GiB, of which at most 500 MiB are in use at a time (66.7 % is not)" in finding.saw
-    assert "unstall.warm_up(step, largest, usual)" in finding.fix
+    assert "unstall.warm_up(forward_and_backward, largest, usual)" in finding.fix
 
 
 def test_the_largest_first_is_none() -> None:

@@ -60,8 +60,8 @@ def _of_device(run: Run, memory: Memory, mine: I64) -> Finding | None:
         saw=f"{counted(len(larger), 'larger request')} there, from {size(first)} to {size(last)}, reserved "
         f"{size(taken)}; the run reserves {size(most)}, of which at most {size(used)} are in use at a time "
         f"({share(most - used, most)} is not)",
-        fix="run the largest shape first: unstall.warm_up(step, largest, usual), or pad to few lengths; or set "
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which lets blocks grow",
+        fix="run the largest shape first: unstall.warm_up(forward_and_backward, largest, usual), or pad to few "
+        "lengths; or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which lets blocks grow",
         safe_if="the largest shape fits, and the step has no lasting effects (forward and backward, no optimizer)",
         count=len(larger),
         total_wait_ns=0,
