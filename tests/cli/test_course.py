@@ -14,6 +14,7 @@ from unstall.course.answer import Studied
 from unstall.course.result import Experiment
 from unstall.course.table import names, script, table
 from unstall.document.document import Code
+from unstall.report.short import MEMORY
 
 NAME = "the_allocator_keeps_memory"
 
@@ -157,13 +158,12 @@ ABOUT = {
     "a_stream_does_not_wait_for_another": "# reads",
     "a_graph_launches_once": "it observes, captures",
     "growing_shapes_reserve_memory": "torch.empty(size * 16 * MIB",
-    "a_leak_or_the_cache": "model(torch.randn(rows, 1024",
 }
 """What is in the line that a row's finding is about, for each row with a finding."""
 
 
 def test_each_row_with_a_finding_has_a_line_that_it_is_about() -> None:
-    assert set(ABOUT) == {name for name, row in table().items() if row.finding}
+    assert set(ABOUT) == {name for name, row in table().items() if row.finding not in ("", MEMORY)}
 
 
 MARKS = {name: [pytest.mark.slow] for name in ABOUT} | {"growing_shapes_reserve_memory": []}
@@ -188,6 +188,20 @@ def test_explain_shows_the_finding_that_the_row_is_about_first(
     found = json.loads(unstall("explain", trace, "--json").out)["findings"]
     mine = [each for each in found if (each["rule"], each["where"]["line"]) == (rule, int(place[1]))]
     assert any(each["title"] in shown for each in mine)
+
+
+def test_explain_shows_the_memory_over_time_first_if_the_row_is_about_it(
+    unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = unstall("course", "a_leak_or_the_cache", "--explain", "--gpu", "t4").err
+    before, heading, after = said.partition("What this program is about\n\nMemory over time\n")
+    assert heading
+    assert "would be shorter by" not in before
+    first = after.partition("Lines that hold it at the peak")[2].splitlines()[1]
+    assert re.match(r"a_leak_or_the_cache\.py:14 in loss_of +4\d\d MiB +9\d", first)
+    assert re.search(r"\nnext\nunstall open\n", after)
+    assert "--patch" not in after  # it would take out what the script needs
 
 
 @pytest.mark.parametrize("name", [name for name, row in table().items() if row.then])

@@ -37,7 +37,7 @@ def ending(args: argparse.Namespace, trace: Path, about: str = "") -> Callable[[
     Args:
         args: The parsed arguments of the command.
         trace: The trace of the run.
-        about: The finding that the program is an example of (see `example_of`), or "".
+        about: What the program is an example of (see `unstall.report.short.document`), or "".
     """
     from unstall.report.short import document
 
@@ -62,7 +62,7 @@ def _all_ranks(trace: Path) -> str:
 def _next(result: Result, args: argparse.Namespace, trace: Path, about: str) -> Iterator[str]:
     """Yields the commands to type next, as lines of text."""
     from unstall.answers.finding import with_patches
-    from unstall.report.short import example_of
+    from unstall.report.short import MEMORY, example_of
     from unstall.report.show import place_of
 
     example = example_of(result, about)
@@ -78,8 +78,9 @@ def _next(result: Result, args: argparse.Namespace, trace: Path, about: str) -> 
     mendable = costs and not any(finding.fault is not None for finding in result.findings)
     if mendable and result.steps.found_by == "whole":
         yield _NO_STEPS
-    yield from in_lines(f"unstall show {first}{behind}")
-    if not example and (patched := with_patches(result)):  # an example needs what it shows
+    if about != MEMORY:
+        yield from in_lines(f"unstall show {first}{behind}")
+    if not about and (patched := with_patches(result)):  # an example needs what it shows
         shown = patched if len(patched) <= _MOST_LISTED else [*patched[:_MOST_LISTED], "others"]
         yield f"# there is a patch for {numbered_findings(shown)}:"
         *lines, last = in_lines(f"unstall show {patched[0]}{behind} --patch")

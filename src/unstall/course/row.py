@@ -76,8 +76,8 @@ class Row:
         host: How the virtual GPU times the host's own work. "mixed" is for experiments with work on
             the CPU.
         finding: The rule whose finding `unstall course NAME --explain` shows first, such as
-            "full-queue", or the rule and the line, such as "first-use:19"; "" if no finding of
-            the script is about the question.
+            "full-queue", or the rule and the line, such as "first-use:19"; or "memory" for the memory over time.
+            "" if nothing in the report is about the question.
         then: Further commands for the trace that `unstall course NAME --explain` leaves: pairs of
             (command, what it shows).
         needs: A package that the script imports, besides PyTorch; "" if none. `unstall[course]`

@@ -19,6 +19,7 @@ from unstall.report.explain import (
     heading,
     no_findings,
 )
+from unstall.report.memory import memory_blocks
 from unstall.report.show import numbered
 from unstall.report.verdict_text import in_short
 from unstall.report.wording import (
@@ -35,6 +36,8 @@ from unstall.report.wording import (
 )
 from unstall.result import Caller, Finding, PlanStep, Result, Where
 
+MEMORY = "memory"
+"""What a program is an example of if not of a finding, but of how its memory changes over time."""
 SHOWN = 3
 """The largest number of findings of each kind in the short report. The full report has all findings."""
 _MOST_PERCENT = 50  # of the device's work
@@ -49,13 +52,13 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "", about
         result: The result of the run.
         commands: The commands to type next, which are shown under "next".
         last: The last line of the report; "" for none.
-        about: The finding that the program is an example of (see `example_of`). It comes
-            first, in full. "" if the program is no example.
+        about: What the program is an example of, which comes first, in full: a finding (see `example_of`), or "memory"
+            for the memory over time. "" if the program is no example.
     """
-    summary, example = in_short(result.verdict.text, result.integrity.shortfall), _example(result, about)
+    summary, example = in_short(result.verdict.text, result.integrity.shortfall), _about(result, about)
     blocks: list[Block | None] = [_damage(result), _coverage(result)]
-    if example is not None:  # before the verdict, which is of the whole run
-        blocks = [example, Prose((words(summary),)), *blocks]
+    if example:  # before the verdict, which is of the whole run
+        blocks = [*example, Prose((words(summary),)), *blocks]
     # A fault in full: it is what the run ended by, and its line is the answer.
     faulted = result.faulted
     blocks += (
@@ -70,7 +73,7 @@ def document(result: Result, commands: Sequence[str] = (), last: str = "", about
     return Document(
         title="unstall",
         about=(),
-        summary="" if example is not None else summary,
+        summary="" if example else summary,
         blocks=tuple(block for block in blocks if block is not None),
         data=result,
     )
@@ -90,15 +93,20 @@ def _coverage(result: Result) -> Prose | None:
     return Prose((words(Span(f"{outside_of_steps(left_out.outside_percent)}.", "warning")),))
 
 
-def _example(result: Result, about: str) -> Prose | None:
-    """Returns the finding that `about` names (see `example_of`) in full, or None if there is none."""
+def _about(result: Result, about: str) -> list[Block]:
+    """Returns what the program is an example of: the memory over time, or the finding that `about` names (see
+    `example_of`), in full. Returns [] if there is none.
+    """
+    title = words(Span("What this program is about", "strong"))
+    if about == MEMORY:
+        blocks = memory_blocks(result)
+        return [Prose((title,)), *blocks] if blocks else []
     found = example_of(result, about)
     if found is None:
-        return None
+        return []
     number, finding = found
-    title = words(Span("What this program is about", "strong"))
     numbered = words(f"{number}. " if number else "", heading(result, finding))
-    return Prose((title, numbered, *starmap(labelled, details(finding, None))))
+    return [Prose((title, numbered, *starmap(labelled, details(finding, None))))]
 
 
 def example_of(result: Result, about: str) -> tuple[str, Finding] | None:

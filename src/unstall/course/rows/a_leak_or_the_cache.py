@@ -33,5 +33,5 @@ ROW = Row(
     ),
     change="`losses.append(loss.detach())`, and `errors.append(str(error))`.",
     then=(("unstall open", "memory over time, by line"),),
-    finding="growing-memory",
+    finding="memory",
 )
