@@ -25,7 +25,8 @@ from pathlib import Path
 import msgspec
 
 from unstall.course.against_author import against_author
-from unstall.course.figures import filled
+from unstall.course.against_real import reasons
+from unstall.course.figures import figure, filled
 from unstall.course.recorded import FILE, Recorded, heading, recorded
 from unstall.course.row import Row
 from unstall.course.running import run
@@ -154,8 +155,8 @@ def _judged() -> Iterator[str]:
                 use = "used  " if each.used else "judged"
                 missed = "missed" if each.missed else ""
                 errors += [] if each.used or each.within == 1 else [abs(each.ratio - 1)]
-                figure = f"{each.author:>18} {each.ours:>18} {each.ratio:5.2f}"
-                yield f"{name} {use} {figure} {missed:6}  {row}: {each.label}"
+                both = f"{each.author:>18} {each.ours:>18} {each.ratio:5.2f}"
+                yield f"{name} {use} {both} {missed:6}  {row}: {each.label}"
     yield f"median error of those judged that need not be equal: {statistics.median(errors):.0%}"
 
 
@@ -169,10 +170,10 @@ def page(text: str) -> str:
 
 
 def _rows() -> Iterator[str]:
-    seconds = recorded()[heading("t4", virtual=True)].seconds
+    t4 = recorded()[heading("t4", virtual=True)]
     yield from ("| | experiment | question | takes, on a virtual T4 |", "|--:|---|---|--:|")
     for name, row in table().items():
-        yield f"| {row.number} | [`{name}`](#{row.number}-{name}) | {row.question} | {seconds[name]:.0f} s |"
+        yield f"| {row.number} | [`{name}`](#{row.number}-{name}) | {row.question} | {t4.seconds[name]:.0f} s |"
     yield ""
     yield "The columns of the tables below:"
     yield ""
@@ -180,19 +181,25 @@ def _rows() -> Iterator[str]:
         yield f"- {gpu}: {of.device}, torch {of.torch}, last run on {of.date}"
     yield ""
     yield (
-        "A virtual GPU is compared with the author's GPU only. Columns of different models, hosts and versions of torch"
-        " differ. The real H200 and the real H100 are of different machines: the host of this H200 is the slower one."
+        "Columns of different models, hosts and versions of torch differ. The real H200 and the real H100 are of"
+        " different machines: the host of this H200 is the slower one. Figures in the texts are those of the virtual T4"
+        ' (which is meant by "here"); the command puts those of its own run in their place.'
     )
     yield ""
     for name, row in table().items():
+        here = {label: figure(label, text) for label, text in t4.figures[name].items()}
+        source = f", [source]({row.source})" if row.source else ""
         yield from (
             f"### {row.number} {name}",
             "",
-            f"**{row.question}** {filled(row.learn, {})} ([script]({_SCRIPTS}/{name}.py))",
+            f"**{row.question}** ([script]({_SCRIPTS}/{name}.py){source})",
             "",
+            *(line for text in filled(row.learn, here).splitlines() for line in (text, "")),
+            *((f"Which case is mine? {filled(row.mine, here)}", "") if row.mine else ()),
             *((f"Change: {row.change}", "") if row.change else ()),
         )
         yield from _figures(name, row)
+        yield from ("What should be seen:", "")
         yield from (f"- {check.sentence}" for check in row.checks)
         yield ""
 
@@ -221,9 +228,15 @@ def _figures(name: str, row: Row) -> Iterator[str]:
     for gpu, of in recorded().items():
         for each in against_author(row, of.device, of.figures.get(name, {})):
             if each.missed:
-                figure = f"The figure of the {gpu} for `{each.label}` is {each.ratio:.2f} times the author's."
-                yield f"{figure} {each.why[:1].upper()}{each.why[1:] or 'It is not known why.'}"
+                said = f"The figure of the {gpu} for `{each.label}` is {each.ratio:.2f} times the author's."
+                yield f"{said} {each.why[:1].upper()}{each.why[1:] or 'It is not known why.'}"
                 yield ""
+    if row.differs:
+        yield "Where a virtual H200 is not as a real one:"
+        yield ""
+        yield from (f"- {why}: {'; '.join(labels)}" for why, labels in reasons(row).items())
+        yield ""
+    for gpu, of in recorded().items():
         for problem in of.problems.get(name, []):
             yield f"On {gpu}: {problem}"
             yield ""

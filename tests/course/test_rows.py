@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import unstall.diagnose
+import unstall.report
 from unstall.course.against_author import against_author
 from unstall.course.answer import Studied
 from unstall.course.figures import figure
@@ -130,11 +132,24 @@ def test_a_script_is_short_and_says_what_it_is_about(name: str) -> None:
 def test_a_row_asks_and_answers_in_sentences(name: str) -> None:
     row = ROWS[name]
     assert row.question.endswith("?")
-    assert 1 <= len(re.findall(r"[.!?](?= |$)", row.learn)) <= 6
+    assert 1 <= len(re.findall(r"[.!?](?=\s|$)", row.learn)) <= 9
     assert row.checks
     for check in row.checks:
         assert check.sentence.endswith(".")
         assert check.over is not None or check.equal is not None or check.at_least > 0 or check.at_most < 1e6
+
+
+def test_what_a_row_says_that_a_report_says_is_what_a_report_says() -> None:
+    folders = (Path(str(package.__file__)).parent for package in (unstall.diagnose, unstall.report))
+    reports = " ".join(path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py"))
+    for name in ("a_full_queue_makes_launches_slow", "when_two_streams_help", "a_graph_launches_once"):
+        quoted = re.findall(r'"(.+?)"', ROWS[name].mine)
+        assert quoted
+        assert [words for words in quoted if words not in reports] == []
+
+
+def test_a_source_is_an_address() -> None:
+    assert all(re.fullmatch(r"https://[\w./-]+", row.source) for row in ROWS.values() if row.source)
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -160,6 +175,9 @@ def test_a_notebook_has_the_whole_script(name: str) -> None:
         assert {"execution_count", "outputs"} <= set(cell) or cell["cell_type"] == "markdown"
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     assert code.count("virtual_gpu(") >= 1
+    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    assert ("**Which case is mine?** " in text) == bool(row.mine)
+    assert row.source in text
     dumped = ast.dump(ast.parse(code))
     for node in ast.parse(source).body[1:]:
         assert ast.dump(node) in dumped

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unstall.course.against_author import Against, against_author
+from unstall.course.against_real import REAL, differences
 from unstall.course.figures import figure_in
 from unstall.course.recorded import heading, recorded
 from unstall.course.result import Checked, Course, Experiment
@@ -29,7 +30,6 @@ from unstall.document.document import (
 from unstall.document.shown import Shown
 from unstall.figures import counted
 
-_SHOWN = "H200 (real)"  # docs/course.md has the figures of the other GPUs
 _SCALED = (
     "The host's own work, such as NumPy's, was measured on this machine, and scaled to the modelled host. Other "
     "programs that run meanwhile make it longer."
@@ -154,7 +154,8 @@ def _blocks(experiment: Experiment) -> Iterator[Block]:
         first = next((number for number, line in enumerate(lines) if line.startswith(own)), 0)
         yield Code(words(Span(experiment.failure, "bad")), tuple(lines[first:][-20:]), language="text")
     else:
-        yield Prose((words(Span("What to learn:", "strong"), f" {experiment.learn}"),))
+        lesson, *more = experiment.learn.split("\n")
+        yield Prose((words(Span("What to learn:", "strong"), f" {lesson}"), *map(words, more)))
     if experiment.figures:
         yield _figures(experiment)
         if experiment.host == "mixed":
@@ -162,12 +163,19 @@ def _blocks(experiment: Experiment) -> Iterator[Block]:
         missed = tuple(map(_missed, _missed_of(experiment)))
         if missed:
             yield Bullets(words("Where this virtual GPU is not as the author's GPU"), missed)
+        differing = tuple(map(words, differences(experiment.name, table()[experiment.name])))
+        if differing and experiment.gpu and not experiment.changed:
+            yield Bullets(words("Where a virtual H200 is not as a real one"), differing)
     others = "\n".join(line for line in experiment.output.splitlines() if figure_in(line) is None).strip("\n")
     if others:
         yield Code(words(f"{experiment.name}.py also prints"), tuple(others.splitlines()), language="text")
+    if experiment.mine:
+        yield Prose((words(Span("Which case is mine?", "strong"), f" {experiment.mine}"),))
     if experiment.change:
         yield Prose((words(Span("Change:", "strong"), f" {experiment.change}"),))
     yield Bullets(words("What should be seen"), tuple(map(_checked, experiment.checks)))
+    if experiment.source:
+        yield Prose((words(Span(f"source: {experiment.source}", "dim")),))
 
 
 def _figures(experiment: Experiment) -> Table:
@@ -179,9 +187,9 @@ def _figures(experiment: Experiment) -> Table:
     if author is not None:
         columns[Column("author")] = dict(author.figures)
     ours = experiment.gpu and heading(experiment.gpu, virtual=True)
-    beside = recorded().get((ours or "") if experiment.changed else _SHOWN)
+    beside = recorded().get((ours or "") if experiment.changed else REAL)  # docs/course.md has other GPUs, too
     if beside and (figures := beside.figures.get(experiment.name)):
-        columns[Column("unchanged" if experiment.changed else _SHOWN)] = figures
+        columns[Column("unchanged" if experiment.changed else REAL)] = figures
     columns[Column("here")] = {figure.label: figure.text for figure in experiment.figures}
     labels = dict.fromkeys(label for figures in reversed(columns.values()) for label in figures)
     whose = [f"author: {author.device}"] if author else []

@@ -26,10 +26,14 @@ def notebook(name: str, row: Row, source: str) -> str:
     cells = [
         _text(f"# {row.number}. {row.question}"),
         *_cells(source),
-        _text(f"**What to learn.** {filled(row.learn, {})}"),
+        _text(f"**What to learn.** {filled(row.learn, {})}".replace("\n", "\n\n")),
     ]
+    if row.mine:
+        cells.append(_text(f"**Which case is mine?** {filled(row.mine, {})}"))
     if row.change:
         cells.append(_text(f"**Change.** {row.change}"))
+    if row.source:
+        cells.append(_text(f"Source: <{row.source}>"))
     options = f'"t4", numerics="{row.numerics}", host="{row.host}"'
     cells.insert(2, _code(_VIRTUAL.format(options=options)))
     for number, cell in enumerate(cells):

@@ -41,9 +41,12 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
         failure: Why the script failed; "" if it did not fail.
         figures: The figures in `output`.
         checks: The outcomes of the checks of these figures.
-        learn: What to learn from the experiment.
+        learn: What to learn from the experiment. Each line is a paragraph.
+        mine: How to tell from one's own program which of the cases it is; "" if there is only one.
         change: What to change in a program of one's own, with its code; "" if there is nothing to
             change.
+        source: The address of the page where the question was asked, or which has the experiment or the advice; "" if
+            there is none.
     """
 
     name: str
@@ -56,7 +59,9 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     figures: tuple[Figure, ...]
     checks: tuple[Checked, ...]
     learn: str
+    mine: str = ""
     change: str = ""
+    source: str = ""
     changed: bool = False
     host: str = ""
 

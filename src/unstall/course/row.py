@@ -66,11 +66,17 @@ class Row:
         question: The question that the experiment answers.
         author: What the author saw; None if no figures of an author are known.
         checks: What the figures should show on every GPU.
-        learn: What to learn from the experiment, in one to six sentences. A label in braces stands for its figure:
-            "launching takes {bench, host}".
+        learn: What to learn from the experiment, in one to nine sentences; each line is a paragraph. A label in braces
+            stands for its figure: "launching takes {bench, host}".
+        mine: How to tell from one's own program which of the cases it is; "" if there is only one. May have labels in
+            braces, too.
         change: What to change in a program of one's own, with its code; "" if there is nothing to
             change.
         missed: Maps the label of a figure that is far from the author's to the reason.
+        differs: Maps the label of a figure that a virtual H200 and a real one give differently to the reason; "" if
+            the reason is not known. Every figure that differs by a factor of 3 has an entry here, or in `missed`.
+        source: The address of the page where the question was asked, or which has the experiment or the advice; "" if
+            there is none.
         numerics: What the virtual GPU computes. "skip" leaves out the values of large tensors,
             which is much faster.
         host: How the virtual GPU times the host's own work. "mixed" is for experiments with work on
@@ -92,8 +98,11 @@ class Row:
     author: Author | None = None
     checks: tuple[Check, ...]
     learn: str
+    mine: str = ""
     change: str = ""
     missed: Mapping[str, str] = field(default_factory=dict)
+    differs: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
     numerics: Numerics = "skip"
     host: HostClock = "modelled"
     finding: str = ""

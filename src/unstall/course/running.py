@@ -56,7 +56,9 @@ def run(script: Path, row: Row, gpu: str | None, limit_s: float = LIMIT_S) -> Ex
         figures=figures,
         checks=tuple(checked(check, by_label, failure) for check in row.checks),
         learn=filled(row.learn, by_label),
+        mine=filled(row.mine, by_label),
         change=row.change,
+        source=row.source,
         changed=original.is_file() and original.read_bytes() != script.read_bytes(),
         host=row.host if gpu else "",
     )

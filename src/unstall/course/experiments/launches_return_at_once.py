@@ -54,3 +54,4 @@ times = bench(work, cache="hot")  # x stays in the GPU's cache, as in the loops;
 print(f"bench, host: {times.host.median / 1e3:.1f} us")  # until the call returns
 print(f"bench, device: {times.device.median / 1e3:.1f} us")  # how long the GPU works
 print(f"bench, wall: {times.wall.median / 1e3:.1f} us")  # until the result is there
+print(f"bench, back to back: {times.throughput.median / 1e3:.1f} us")  # of a call in a loop

@@ -40,7 +40,7 @@ def at_the_end():
     return torch.stack([loss_of(batch) for batch in batches]).tolist()  # waits
 
 
-def some_steps_later():
+def by_a_metric_buffer():
     with MetricBuffer() as metrics:
         for batch in batches:
             metrics.add(loss=loss_of(batch))
@@ -49,7 +49,7 @@ def some_steps_later():
 
 losses, waits = [], {}
 for kind in KINDS:
-    for loop in (in_each_step, in_every_tenth_step, at_the_end, some_steps_later):
+    for loop in (in_each_step, in_every_tenth_step, at_the_end, by_a_metric_buffer):
         name = f"read {loop.__name__.replace('_', ' ')}"
         with no_sync("count") as guard:
             losses.append(loop())  # the first time takes memory and loads kernels

@@ -4,44 +4,49 @@ import json
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 from torch.profiler import profile
 
-pageable = torch.randn(4096, 2048)
-pinned, back = pageable.pin_memory(), pageable.pin_memory()
+pageable = torch.randn(4096, 2048)  # 32 MiB
+pinned = pageable.pin_memory()
 there, result = torch.randn(2, 4096, 2048, device="cuda")
-streams, copied = (torch.cuda.current_stream(), torch.cuda.Stream()), torch.cuda.Event()
 few, few_there = pageable[0, :16], there[0, :16]
+stream, copied = torch.cuda.current_stream(), torch.cuda.Event()
 
 
-def measure(label, *runs):
+def milliseconds(run):  # for how long the host waits, and after what time the work is done
     torch.cuda.synchronize()  # waits
     begin = time.perf_counter()
-    for run, stream in zip(runs, streams, strict=False):
-        with torch.cuda.stream(stream):
-            run()
-    print(f"{label} returns after: {(time.perf_counter() - begin) * 1e3:.3f} ms")
+    with torch.cuda.stream(stream):  # is timed, too: copies often have a stream of their own
+        run()
+    waits = (time.perf_counter() - begin) * 1e3
     torch.cuda.synchronize()  # waits
-    print(f"{label} is done after: {(time.perf_counter() - begin) * 1e3:.3f} ms")
+    return waits, (time.perf_counter() - begin) * 1e3
+
+
+def show(what, waits, done=None):
+    print(f"{what}, the host waits: {waits:.3f} ms")
+    if done is not None:
+        print(f"{what}, done after: {done:.3f} ms")
 
 
 # %% Pageable memory goes through a pinned buffer of the driver, piece by piece, and the host waits for that.
-there.copy_(pinned, non_blocking=True)  # the first copy takes longer
-measure("upload, pageable", lambda: there.copy_(pageable))  # waits
-measure("upload, pageable and non_blocking", lambda: there.copy_(pageable, non_blocking=True))  # waits
-measure("upload, pinned", lambda: there.copy_(pinned))  # waits
-measure("upload, pinned and non_blocking", lambda: there.copy_(pinned, non_blocking=True))
-measure("download, pageable and non_blocking", lambda: pageable.copy_(result, non_blocking=True))  # waits
-measure("download, pinned and non_blocking", lambda: pinned.copy_(result, non_blocking=True))
-measure("both directions", lambda: there.copy_(pinned, non_blocking=True), lambda: back.copy_(result, True))
-# %% Behind a kernel, 64 bytes wait for it. With non_blocking, they do not, even if pageable: nor do up to 64 KiB.
-measure("64 bytes, pageable", lambda: (torch.cuda._sleep(1_000_000), few_there.copy_(few)))  # waits
-measure("64 bytes, pageable and non_blocking", lambda: (torch.cuda._sleep(1_000_000), few_there.copy_(few, True)))
+there.copy_(pinned, non_blocking=True), torch.cuda._sleep(1)  # first calls take longer
+show("upload, pageable", milliseconds(lambda: there.copy_(pageable))[0])  # waits
+show("upload, pageable and non_blocking", milliseconds(lambda: there.copy_(pageable, non_blocking=True))[0])  # waits
+show("upload, pinned", milliseconds(lambda: there.copy_(pinned))[0])  # waits
+launch, done = milliseconds(lambda: there.copy_(pinned, non_blocking=True))
+show("upload, pinned and non_blocking", launch, done)
+show("download, pageable and non_blocking", milliseconds(lambda: pageable.copy_(result, non_blocking=True))[0])  # waits
+show("download, pinned and non_blocking", milliseconds(lambda: pinned.copy_(result, non_blocking=True))[0])
 # %% Pinning copies on the host, and takes pinned memory from the system if none is left from before.
-measure("pin_memory(), new memory", pageable.pin_memory)
-measure("pin_memory(), memory used again", pageable.pin_memory)
+for memory in ("new memory", "memory used again"):
+    pinning, _ = milliseconds(pageable.pin_memory)
+    show(f"pin_memory(), then upload, {memory}", pinning + launch, pinning + done)  # one after the other
+# %% Up to 64 KiB do not wait with non_blocking, even if pageable: they do not even wait for earlier work of the GPU.
+behind = milliseconds(lambda: (torch.cuda._sleep(1_000_000), few_there.copy_(few, non_blocking=True)))
+show("64 bytes behind a kernel, pageable and non_blocking", *behind)
 # %% A pinned source may be written once its copy has ended. If it is written earlier, new values may arrive.
 for wait, when in ((torch.cuda.Event, "at once"), (copied.synchronize, "after event.synchronize()")):
     pinned.fill_(1), torch.cuda._sleep(1_000_000)  # earlier work of the GPU, for which the copy has to wait
@@ -49,11 +54,6 @@ for wait, when in ((torch.cuda.Event, "at once"), (copied.synchronize, "after ev
     wait()  # waits
     pinned.zero_()
     print(f"source zeroed {when}, old values that arrive: {there.count_nonzero().item()}")  # waits
-# %% A kernel may read pinned memory itself ("mapped"): over the link, at the speed of a copy, each time.
-where = {"shape": pinned.shape, "typestr": "<f4", "data": (pinned.data_ptr(), False), "version": 3}
-mapped = torch.as_tensor(SimpleNamespace(__cuda_array_interface__=where), device="cuda")
-there.sum(), there.sum()  # the first two calls load and choose kernels
-measure("sum of mapped memory", mapped.sum)
 # %% Each copy moves its bytes once, on the current stream.
 with profile() as recorded:
     there[:8].copy_(pageable[:8], non_blocking=True), there[:8].copy_(pinned[:8], non_blocking=True)

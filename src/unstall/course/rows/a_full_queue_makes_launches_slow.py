@@ -32,12 +32,18 @@ ROW = Row(
             1.25,
         ),
     ),
+    source="https://discuss.pytorch.org/t/156008",
     learn=(
-        "If the GPU is slower than the host, the queue of launches fills, and launches wait for room. Launching takes "
-        "{forward, synchronize after each step} here, and 17 ms in the author's program; the rest of the "
-        "{forward, no synchronize}, and of the author's 40 ms, are such waits. They get longer the slower the GPU is. "
-        "Nothing is wrong, and a step takes as long with a wait in it as without ({a step, synchronize after each "
-        "step} and {a step, no synchronize}): the wait only shows how long launching takes."
+        "If the GPU is slower than the host, the queue of launches fills (about a thousand, 4), and launches wait "
+        "for room. Launching takes {forward, synchronize after each step} here, and 17 ms for the author's "
+        "ResNet-50; the rest of the {forward, no synchronize}, and of the author's 40 ms, are such waits. They "
+        "get longer the slower the GPU is. Nothing is wrong, and a step takes as long with a wait in it as "
+        "without ({a step, synchronize after each step} and {a step, no synchronize}): the wait only shows how "
+        "long launching takes."
+    ),
+    mine=(
+        '`unstall run train.py` says "The launch queue was full: back-pressure, not a problem" at the line, and '
+        '"Device-bound". If it says "Launch-bound", launching itself is slow, and a CUDA graph helps (19).'
     ),
     change=(
         "to time launching, `torch.cuda.synchronize()` before each forward pass, and read the clock before and after "

@@ -1,6 +1,7 @@
 """Row 19."""
 
 from unstall.course.row import Author, Check, Row
+from unstall.course.sources import SEMINAR
 
 ROW = Row(
     number=19,
@@ -44,14 +45,20 @@ ROW = Row(
             equal=0,
         ),
     ),
+    source=SEMINAR,
     learn=(
-        "Yes, if launching kernels takes longer than they do, as with a small model of batch 1 ({a small model, eager} "
-        "to {a small model, graph}): a graph launches all of them by one call, and whatif says before what it would "
-        "gain. What may go wrong: a graph keeps the addresses, the shapes and the Python branches of its capture, so a "
+        "Yes, if launching kernels takes longer than they do, as with a small model of batch 1, 32 layers of 256 "
+        "({a small model, eager} to {a small model, graph}): a graph launches all of them by one call.\n"
+        "What may go wrong: a graph keeps the addresses, the shapes and the Python branches of its capture, so a "
         "new tensor is not seen and another shape needs another graph. Nothing within may be read on the host, "
-        "random numbers have to be the GPU's, and the graph keeps its memory. graphed copies inputs in and results "
-        "out, has a graph for each shape, proves that results are the same, and runs what may not be captured as it "
-        "is, with a warning that names the line (docs/graphed.md has the list)."
+        "random numbers have to be the GPU's, and the graph keeps its memory. graphed copies inputs in and "
+        "results out, has a graph for each shape, proves that results are the same, and runs what may not be "
+        "captured as it is, with a warning that names the line (docs/graphed.md has the list)."
+    ),
+    mine=(
+        'If `unstall run train.py` says "Launch-bound", a graph helps; if it says "Device-bound", it does not. '
+        "`unstall whatif train.trace.json.gz --edit graph` says what a step would take: for the two thousand tiny "
+        "kernels here {graph, predicted}, and with graphed they took {graphed}."
     ),
     change="`fast = unstall.graphed(model)`, and call `fast`; `print(fast.stats())` says what runs as a graph.",
     numerics="real",

@@ -25,11 +25,11 @@ ROW = Row(
         Check("A list of their texts keeps nothing of it.", "a list of errors, as text, allocated grows by", equal=0),
     ),
     learn=(
-        "Compare memory_allocated at the same point of each step. If it stays as it is, nothing leaks: the allocator "
-        "keeps segments (8, 9; a loop that keeps nothing still reserves memory for its first step). If it grows, the "
-        "program keeps tensors. Usual reasons are a list of losses with their "
-        "graphs, and an exception that is kept: its traceback keeps the variables of all functions that it left. The "
-        "report of unstall shows memory over time, and which lines hold it at the peak."
+        "Compare memory_allocated at the same point of each step. If it stays as it is, nothing leaks: the "
+        "allocator keeps segments (8, 9; a loop that keeps nothing still reserves memory for its first step). If "
+        "it grows, the program keeps tensors, until it is out of memory (OOM). Usual reasons are a list of losses "
+        "with their graphs, and an exception that is kept: its traceback keeps the variables of all functions "
+        "that it left. The report of unstall shows memory over time, and which lines hold it at the peak."
     ),
     change="`losses.append(loss.detach())`, and `errors.append(str(error))`.",
     then=(("unstall open", "memory over time, by line"),),

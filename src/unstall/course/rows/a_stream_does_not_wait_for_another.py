@@ -1,6 +1,7 @@
 """Row 10."""
 
 from unstall.course.row import Check, Row
+from unstall.course.sources import SEMINAR
 
 ROW = Row(
     number=10,
@@ -25,6 +26,7 @@ ROW = Row(
         Check("Its second line is that of sum.", "lines from sum to the second line that unstall names", equal=0),
         Check("With wait_stream, there is no race.", "with wait_stream, races", equal=0),
     ),
+    source=SEMINAR,
     learn=(
         "Streams do not wait for each other unless they are told to. Call wait_stream before a stream reads what "
         "another stream writes, and again before that other stream uses the result. A right result does not prove "

@@ -1,6 +1,7 @@
 """Row 12."""
 
 from unstall.course.row import Author, Check, Row
+from unstall.course.sources import SEMINAR
 
 ROW = Row(
     number=12,
@@ -17,6 +18,7 @@ ROW = Row(
         Check("Two streams are faster than one.", "two streams", "one stream", at_most=0.95),
         Check("Two streams come close to the longer of the two works.", "two streams", "longer of the two", 0.9, 1.1),
     ),
+    source=SEMINAR,
     learn=(
         "A GPU copies and computes at once, but only what is on different streams. A copy from pageable memory also "
         "holds up the host, so only work launched before it runs beside it; pin the memory instead. The longer of the "

@@ -23,6 +23,7 @@ ROW = Row(
             equal=4,
         ),
     ),
+    source="https://github.com/srush/GPU-Puzzles",
     learn=(
         "A block loads each element from global memory once or twice, and its threads share it. If a thread reads "
         "what another thread wrote, a barrier must be in between, even if the values come out right without one: the "

@@ -1,6 +1,7 @@
 """Row 9."""
 
 from unstall.course.row import Check, Row
+from unstall.course.sources import SEMINAR
 
 _MIB = 2**20
 
@@ -45,6 +46,7 @@ ROW = Row(
             equal=320 * _MIB,
         ),
     ),
+    source=SEMINAR,
     learn=(
         "A segment that is too small for the next input stays reserved, and a larger one is added. In the worst "
         "case, the reserved memory grows with the square of the steps ({20 growing steps, reserved} here); in random "

@@ -1,6 +1,7 @@
 """Row 14."""
 
 from unstall.course.row import Check, Row
+from unstall.course.sources import COPYING
 
 ROW = Row(
     number=14,
@@ -29,6 +30,7 @@ ROW = Row(
             at_most=13.3,
         ),
     ),
+    source=COPYING,
     learn=(
         "Work on one stream runs in order, so nothing overlaps. With four streams that take turns with the items "
         "(strategy A), or with a stream for each of the three kinds of work (B), copies in, copies out and kernels run "
@@ -39,4 +41,5 @@ ROW = Row(
         "results: `compare_numbers` and `unstall run` name its lines."
     ),
     change="`for result in unstall.stream_map(model, items): ...` in place of a loop.",
+    differs={"stream_map, memory": ""},
 )

@@ -1,6 +1,7 @@
 """Row 1."""
 
 from unstall.course.row import Author, Check, Row
+from unstall.course.sources import SEMINAR
 
 ROW = Row(
     number=1,
@@ -31,17 +32,20 @@ ROW = Row(
             at_least=1.15,
         ),
     ),
+    source=SEMINAR,
     learn=(
-        "Both times are right. A call on a GPU puts work into a queue and returns: without a wait, the clock sees the "
-        "launching ({bench, host}); with a wait after each call, it sees launching, the GPU's work ({bench, device}) "
-        "and the wait. In a training loop your line costs the longer of launching and work, here {a wait before and "
-        "after the loop} a call, because the host launches the next call while the GPU still works; of a step with "
-        "many lines, the longer of the two sums counts. So time a whole loop: run its work a few times with each "
-        "shape, wait, run the loop, and wait again; without the first wait, the clock also sees earlier work."
+        "Both times are right. A call on a GPU puts work into a queue and returns (it runs asynchronously): "
+        "without a wait, the clock sees the launching ({bench, host}); with a wait after each call, it sees "
+        "launching, the GPU's work ({bench, device}) and the wait. In a training loop your line costs the longer "
+        "of launching and work, here {a wait before and after the loop} a call, because the host launches the "
+        "next call while the GPU still works; of a step with many lines, the longer of the two sums counts. So "
+        "for timing and benchmarks take a whole loop: run its work a few times with each shape (warm-up), wait, "
+        "run the loop, and wait again; without the first wait, the clock also sees earlier work."
     ),
     change=(
-        "`print(unstall.bench(work))`; by hand, call `work()` five times and `torch.cuda.synchronize()`, read the "
-        "clock, call it a hundred times, `torch.cuda.synchronize()`, and read the clock again."
+        '`print(unstall.bench(work, cache="hot"))`: its throughput (back to back) is what the line costs in a '
+        "loop; by hand, call `work()` five times and `torch.cuda.synchronize()`, read the clock, call it a "
+        "hundred times, `torch.cuda.synchronize()`, and read the clock again."
     ),
     missed={"empty loop": "in the model, Python code that calls nothing takes no time; `--host mixed` measures it."},
     finding="early-clock-read",

@@ -1,9 +1,10 @@
 """Row 16."""
 
 from unstall.course.row import Check, Row
+from unstall.course.sources import SLIDES
 
 _EACH, _TENTH, _END, _LATER = (
-    f"{{}}, read {when}, a step" for when in ("in each step", "in every tenth step", "at the end", "some steps later")
+    f"{{}}, read {when}, a step" for when in ("in each step", "in every tenth step", "at the end", "by a metric buffer")
 )
 _GPU, _TINY, _BOTH = "GPU busy", "host busy, tiny kernels", "both busy"
 
@@ -28,21 +29,32 @@ ROW = Row(
         Check("Reading all losses at the end waits once.", "waits, read at the end", equal=1),
         Check("The losses are the same in all loops.", "loops with the losses of the first", equal=12),
     ),
+    source=SLIDES,
     learn=(
-        ".item() makes the host and the GPU take turns, so a step takes the sum of both works in place of the longer "
-        f"one. It costs much if both work long, as with batches prepared on the host: {{{_EACH.format(_BOTH)}}} a step "
-        f"in place of {{{_END.format(_BOTH)}}}. It costs little if the GPU is the slow one "
-        f"({{{_EACH.format(_GPU)}}} and {{{_END.format(_GPU)}}}), although a profile then shows the GPU's work in "
-        ".item(). If kernels are tiny, each .item() costs 10 to 20 us, which a short step feels "
-        f"({{{_EACH.format(_TINY)}}} and {{{_END.format(_TINY)}}}). So keep loss.detach() (25) in a list, and read it "
-        "every ten or hundred steps: you see a NaN that much later. A MetricBuffer gives each number some steps late "
-        "without a wait, but takes the host's time, so use it if steps are long."
+        ".item() is a barrier: the host and the GPU take turns, so a step takes the sum of both works in place of "
+        "the longer one. It costs much if both work long, as with batches prepared on the host: {both busy, read "
+        "in each step, a step} a step in place of {both busy, read at the end, a step}. It costs little if the "
+        "GPU is the slow one ({GPU busy, read in each step, a step} and {GPU busy, read at the end, a step}), "
+        "although a profile then shows the GPU's work in .item(). If kernels are tiny, each .item() costs 10 to "
+        "20 us, which a short step feels ({host busy, tiny kernels, read in each step, a step} and {host busy, "
+        "tiny kernels, read at the end, a step}).\n"
+        "So keep loss.detach() (25) in a list, and read it every ten or hundred steps: you see a NaN that much "
+        "later. A MetricBuffer gives each number some steps late without a wait, but its own code takes the "
+        "host's time, more than .item() if kernels are tiny (on a real H200): use it if steps are long."
+    ),
+    mine=(
+        "`unstall run train.py` names each .item() with its gain: what a step saves without that wait. With the "
+        'verdict "Device-bound" that gain is small, and with "Launch-bound" some microseconds; it is large if '
+        "both work long. A trace of torch.profiler will do, too: `unstall explain trace.json`."
     ),
     change=(
         "`kept.append(loss.detach())` in the loop, and `values += torch.stack(kept).tolist(); kept.clear()` every "
         "hundred steps; or "
         "`metrics.add(loss=loss)` within `with unstall.MetricBuffer(print) as metrics:`."
     ),
+    differs={
+        "host busy, tiny kernels, read by a metric buffer, a step": "the model leaves out the code of MetricBuffer"
+    },
     numerics="real",
     finding="sync-item",
 )

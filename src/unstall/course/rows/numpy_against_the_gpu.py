@@ -1,6 +1,7 @@
 """Row 5."""
 
 from unstall.course.row import Author, Check, Row
+from unstall.course.sources import SLIDES
 
 ROW = Row(
     number=5,
@@ -32,6 +33,7 @@ ROW = Row(
         ),
         Check("Stopwatch waits, and says how long.", "of it, waited for the GPU", "Stopwatch", at_least=0.001),
     ),
+    source=SLIDES,
     learn=(
         "How much faster depends on the CPU, and on how busy that is: {NumPy's time, times the GPU's} here, 341 x by "
         "the author's figures. Wrong is only the author's 0.7 ms: nobody had waited for the GPU. NumPy is done when it "
@@ -40,6 +42,7 @@ ROW = Row(
         "was left to wait for."
     ),
     change=('`with unstall.Stopwatch("products"): ...` in place of two reads of the clock.'),
+    differs={"of it, waited for the GPU": "what is left to wait for is a small difference of two times"},
     host="mixed",
     finding="early-clock-read",
 )

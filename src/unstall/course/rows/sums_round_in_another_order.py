@@ -1,6 +1,7 @@
 """Row 18."""
 
 from unstall.course.row import Author, Check, Row
+from unstall.course.sources import SEMINAR
 
 ROW = Row(
     number=18,
@@ -22,6 +23,7 @@ ROW = Row(
             "Rounding explains all four comparisons: GPU, float64, squares and NumPy.", "ways within rounding", equal=4
         ),
     ),
+    source=SEMINAR,
     learn=(
         "None of them is wrong: each order of adding up rounds differently. The GPU's order is another than the CPU's, "
         "and matrix_power squares, so its intermediate matrices differ. compare_numbers measures how far rounding can "

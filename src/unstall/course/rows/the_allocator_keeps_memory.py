@@ -1,6 +1,7 @@
 """Row 8."""
 
 from unstall.course.row import Author, Check, Row
+from unstall.course.sources import SEMINAR
 
 _MIB = 2**20
 
@@ -41,6 +42,7 @@ ROW = Row(
         Check("empty_cache gives everything back.", "after empty_cache", equal=0),
         Check("With the largest first, one segment is enough.", "largest first", equal=48 * _MIB),
     ),
+    source=SEMINAR,
     learn=(
         "The allocator asks CUDA for memory rarely, because that is slow, and keeps what it has. Reserved memory is "
         "what the process holds, allocated memory is what its tensors use. Only if the allocated memory grows, you "

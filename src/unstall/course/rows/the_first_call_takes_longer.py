@@ -1,12 +1,13 @@
 """Row 2."""
 
 from unstall.course.row import Author, Check, Row
+from unstall.course.sources import SEMINAR
 
 ROW = Row(
     number=2,
     topic="Clocks and launches",
     related=(1, 7),
-    question="Why does the first call take so much longer than the second?",
+    question="Why does the first call take so much longer than the second, and what is a warm-up for?",
     author=Author(
         "Tesla T4",
         {
@@ -67,12 +68,14 @@ ROW = Row(
             at_least=1000,
         ),
     ),
+    source=SEMINAR,
     learn=(
-        "The first use of CUDA, of a library and of a kernel sets things up, once. A training does so for some "
-        "steps, and again for each new shape. So one call is not enough: run the whole step a few times, with each "
-        "shape, before you time it. Do not average first calls with the others. The {mul_sum, second 100 calls, mean} "
-        "of a later call are its launch, without the work (1): wait for the GPU before each reading of the clock. "
-        "unstall run counts first uses as start-up, apart from everything else."
+        "The first use of CUDA, of a library and of a kernel sets things up, once, and these times add up in a "
+        "first iteration: here to more than half a second. A training does so for some steps, and again for each "
+        "new shape; torch.compile compiles then, too. So one call is no warm-up: run the whole step a few times, "
+        "with each shape, before you time it. Do not average first calls with the others. The {mul_sum, second "
+        "100 calls, mean} of a later call are its launch, without the work (1): wait for the GPU before each "
+        "reading of the clock. unstall run counts first uses as start-up, apart from everything else."
     ),
     change=(
         "`for _ in range(5): step()` before the clock is read for the first time, and `torch.cuda.synchronize()` "

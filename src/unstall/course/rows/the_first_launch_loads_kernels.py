@@ -2,6 +2,9 @@
 
 from unstall.course.row import Author, Check, Row
 
+_LOADING = "in the profile of the real one, loading is no call of CUDA"
+_SLOWER = "the second run took ten times as long on the host of the real one; it is not known why"
+
 ROW = Row(
     number=7,
     topic="Clocks and launches",
@@ -49,16 +52,31 @@ ROW = Row(
             at_most=50,
         ),
     ),
+    source="https://stackoverflow.com/questions/71328662",
     learn=(
-        "Not in a first run: it loads kernels, once, and C++ pays that too; a faster host saves at most {most that a "
-        "faster host could save of the first run} of it. So profile a second run. Not if the device is busy nearly all "
-        "the time either: a faster host would only wait longer. Only if the device idles in the "
-        "second run, too, is launching the limit: C++ would help, but a CUDA graph helps more (19). The share of "
-        "cudaLaunchKernel tells none of this: older CUDA loads kernels within that call, newer ones elsewhere."
+        "Not in a first run: it loads kernels, once, and C++ pays that too; a faster host saves at most {most "
+        "that a faster host could save of the first run} of it. So profile a second run. If the device is busy "
+        "nearly all of that (here {second run, device busy, of the time}: this net fills the time of a T4, but "
+        "not of an H200), a faster host would only wait longer. Only if the device idles in it is launching the "
+        "limit: C++ would help, but a CUDA graph helps more (19). The share of cudaLaunchKernel tells none of "
+        "this: older CUDA loads kernels within that call, newer ones elsewhere, and some profiles do not show it "
+        "as a call of CUDA at all."
+    ),
+    mine=(
+        "Save your profiler's table as text: `unstall explain table.txt` says whether kernels were loaded, and "
+        "what C++ would save. From a trace (`unstall explain trace.json`), it also says if the device idles, and "
+        "what a CUDA graph would gain."
     ),
     change=(
         "`net(x); torch.cuda.synchronize()` before `with profile(...)`; then, if the device idles, `net = "
         "unstall.graphed(net)`."
     ),
+    differs={
+        "first run, share in calls of CUDA": _LOADING,
+        "first run, CUDA per launch": _LOADING,
+        "second run, CUDA per launch": _SLOWER,
+        "second run, device busy, of the time": _SLOWER,
+        "most that a faster host could save of the first run": _SLOWER,
+    },
     finding="first-use:41",
 )

@@ -1,6 +1,7 @@
 """Row 21."""
 
 from unstall.course.row import Check, Row
+from unstall.course.sources import COPYING
 
 ROW = Row(
     number=21,
@@ -14,6 +15,7 @@ ROW = Row(
         Check("With non_blocking, torch does not wait.", "waits for the stream, pinned and non_blocking", equal=0),
         Check("So one link is gone, and all others stay.", "links, pinned and non_blocking", equal=5),
     ),
+    source=COPYING,
     learn=(
         "to() makes a tensor on the GPU and copies into it. The dispatcher always picks Copy.cpp for copy_ of dense "
         "tensors, and Copy.cpp picks Copy.cu by the tensors' devices (copy_stub). With non_blocking, Copy.cu calls "

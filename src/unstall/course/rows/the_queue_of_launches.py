@@ -1,6 +1,7 @@
 """Row 4."""
 
 from unstall.course.row import Author, Check, Row
+from unstall.course.sources import SEMINAR
 
 ROW = Row(
     number=4,
@@ -34,6 +35,7 @@ ROW = Row(
         ),
         Check("About a thousand launches fit into the queue.", "launches that fit into the queue", None, 500, 2000),
     ),
+    source=SEMINAR,
     learn=(
         "By {launches that fit into the queue} launches: they go into a queue, and the host runs ahead until it is "
         "full, so each of 100 calls took {no synchronize}, but each of 5,000 {no synchronize, each of 5000 calls}. "

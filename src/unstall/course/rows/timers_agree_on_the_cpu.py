@@ -1,6 +1,7 @@
 """Row 3."""
 
 from unstall.course.row import Author, Check, Row
+from unstall.course.sources import SEMINAR
 
 _CPU = {
     "mul_sum on the CPU, timeit": "491.0 us",
@@ -52,6 +53,7 @@ ROW = Row(
             at_least=0.8,
         ),
     ),
+    source=SEMINAR,
     learn=(
         "On the CPU a call returns when it is done, so all timers agree. On a GPU, timeit measures launches; torch's "
         "Timer waits once at the end, and so measures the slower of the two, host or GPU. Compare only timers that "

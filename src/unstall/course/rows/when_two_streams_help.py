@@ -1,6 +1,7 @@
 """Row 11."""
 
 from unstall.course.row import Author, Check, Row
+from unstall.course.sources import SEMINAR
 
 ROW = Row(
     number=11,
@@ -41,6 +42,7 @@ ROW = Row(
             1.2,
         ),
     ),
+    source=SEMINAR,
     learn=(
         "If each kernel leaves most of the GPU idle ({two softmax of 2 rows, two streams} in place of {two softmax of "
         "2 rows, one stream}), or if one copies while the other computes (12). A GPU has 40 (T4) to 132 (H100) "
@@ -48,9 +50,14 @@ ROW = Row(
         "that fill the GPU take turns, and products of 1,000 x 1,000 nearly fill it. If kernels are tiny, "
         "launching them is the limit, and streams do not help either: a graph does."
     ),
+    mine=(
+        'If `unstall run` says "Launch-bound", tiny kernels are the limit. Otherwise try two streams, and run it '
+        'again: it names kernels which leave no room for others under "Good to know" ("A kernel fills the '
+        'device"). Copies beside which nothing is computed are findings with a gain.'
+    ),
     change=(
-        "`fast = unstall.graphed(f)`, which puts small independent kernels on several streams (20); one stream for "
-        'kernels that fill the GPU (`unstall explain` names them under "Good to know"), and a second one for copies.'
+        "`fast = unstall.graphed(f)`, which puts small independent kernels on several streams (20); one stream "
+        "for kernels that fill the GPU, and a second one for copies."
     ),
     finding="full-device",
 )
