@@ -30,7 +30,8 @@ from unstall.course.figures import figure, filled
 from unstall.course.recorded import FILE, Recorded, heading, recorded
 from unstall.course.row import Row
 from unstall.course.running import run
-from unstall.course.table import name_of, script, table
+from unstall.course.search import name_of
+from unstall.course.table import script, table
 
 PAGE = Path(__file__).parents[1] / "docs" / "course.md"
 _BEGIN, _END = "<!-- rows: by python -m benchmarks.course --docs -->", "<!-- end of rows -->"

@@ -233,6 +233,9 @@ def test_a_copy_that_is_no_text_in_utf_8_is_refused(unstall: Cli, tmp_path: Path
         (["99"], "'99' is no experiment; unstall course lists them"),
         ([""], "'' is no experiment; unstall course lists them"),
         (["all", "99"], "'99' is no experiment; unstall course lists them"),
+        (["8", "leak"], "'leak' is no experiment; did you mean a_leak_or_the_cache?"),
+        (["barier"], "'barier' is no experiment; did you mean barrier?"),
+        (["no", "such", "thing"], "'no' is no experiment"),
         (["no_such/copies_beside_a_product.py"], "no_such/copies_beside_a_product.py does not exist"),
         ([__file__], "has the name of no experiment: a copy keeps its name"),
         (["--explain"], "--explain is about one experiment"),
@@ -247,11 +250,29 @@ def test_what_cannot_be_done_is_said(unstall: Cli, args: list[str], said: str) -
     assert said in outcome.err
 
 
-def test_several_experiments_run_and_a_word_finds_some(unstall: Cli) -> None:
+def test_several_experiments_run(unstall: Cli) -> None:
     outcome = unstall("course", "8", "9", "--gpu", "t4")
     assert outcome.code == 0
     assert outcome.out.index("8. Why is GPU memory") < outcome.out.index("9. How much memory")
-    assert "did you mean the_queue_of_launches or " in unstall("course", "queue").err
+
+
+def test_words_list_the_experiments_about_them_and_run_none(unstall: Cli) -> None:
+    outcome = unstall("course", "barrier")
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
+    assert lines[0] == "Experiments about barrier:"
+    assert [int(found[1]) for line in lines if (found := re.match(r" *(\d+)  \w+  \d+ s$", line))] == [15, 16, 24]
+    assert max(map(len, lines)) <= 80
+    listed = json.loads(unstall("course", "first", "iteration", "--json").out)
+    assert listed["schema"] == "unstall.course.table/1"
+    assert [row["name"] for row in listed["rows"]] == ["the_first_call_takes_longer"]
+
+
+@pytest.mark.parametrize("more", [["--show"], ["--explain"], ["--copy", "folder"]])
+def test_a_word_is_not_shown_copied_or_explained(unstall: Cli, more: list[str]) -> None:
+    outcome = unstall("course", "leak", *more)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "'leak' is no experiment; did you mean a_leak_or_the_cache?" in outcome.err
 
 
 def test_each_line_of_what_to_do_next_can_be_pasted_into_a_shell() -> None:

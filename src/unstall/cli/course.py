@@ -2,16 +2,19 @@
 
     unstall course
     unstall course launches_return_at_once
+    unstall course first iteration
     unstall course 8 --gpu h200
     unstall course all
     unstall course 1 --explain
     unstall course 8 --copy my-course
     unstall course my-course/the_allocator_keeps_memory.py
 
-Without EXPERIMENT, all experiments are listed. An experiment is a script of at most 64 lines that shows one effect,
-such as launches that return before their work is done. The script runs in a process of its own, on this machine's GPU,
-or on a virtual T4 if there is none. The report shows the script's figures beside the figures that its author saw, and
-checks that the effect occurred. Checks are about counts and ratios of times, so they hold on every GPU.
+Without EXPERIMENT, all experiments are listed. Words in its place list the experiments that are about them.
+
+An experiment is a script of at most 64 lines that shows one effect, such as launches that return before their work is
+done. The script runs in a process of its own, on this machine's GPU, or on a virtual T4 if there is none. The report
+shows the script's figures beside the figures that its author saw, and checks that the effect occurred. Checks are about
+counts and ratios of times, so they hold on every GPU.
 
 To try a change, copy the script with --copy, change the copy, and give its path as EXPERIMENT.
 
@@ -36,6 +39,7 @@ from unstall.errors import UsageError
 from unstall.figures import counted
 
 if TYPE_CHECKING:
+    from unstall.course.answer import Listed
     from unstall.course.result import Experiment
     from unstall.course.row import Row
 
@@ -46,7 +50,12 @@ _Scripts: TypeAlias = list[tuple[str, Path]]
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiments", metavar="EXPERIMENT", nargs="*", help="names, numbers, paths of copies, or all")
+    parser.add_argument(
+        "experiments",
+        metavar="EXPERIMENT",
+        nargs="*",
+        help="names, numbers, paths of copies, all, or words to look for",
+    )
     virtual = parser.add_argument_group("a virtual GPU", "By default, each experiment gets the options that it needs.")
     virtual.add_argument("--gpu", metavar="NAME", help="run on a virtual GPU, such as h200")
     add_simulation_options(virtual)
@@ -65,6 +74,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     check_outputs(args)
     words: list[str] = args.experiments
+    instead = args.show or args.copy is not None or args.explain
+    if not instead and (listed := _listed(words)) is not None:
+        deliver(listed, args)
+        return 0
     scripts = _chosen(words or [ALL])
     if args.show:
         return _show(scripts)
@@ -72,11 +85,6 @@ def run(args: argparse.Namespace) -> int:
         return _copy(scripts, Path(args.copy))
     if args.explain:
         return _explain(scripts, args)
-    if not words:
-        from unstall.course.answer import Listed
-
-        deliver(Listed(), args)
-        return 0
     from unstall.course.answer import Studied
 
     found = Studied(_ran(scripts, args))
@@ -101,8 +109,25 @@ def _gpu(args: argparse.Namespace) -> str | None:
     return gpu
 
 
+def _listed(words: list[str]) -> Listed | None:
+    """Returns the list of all experiments if there are no words, or of those that the words are about. Returns None if
+    the words name experiments, or if no experiment is about them.
+    """
+    from unstall.course.answer import Listed
+    from unstall.course.search import about, is_named
+    from unstall.course.table import table
+
+    if not words:
+        return Listed(names=list(table()))
+    if any(word == ALL or word.endswith(".py") or is_named(word) for word in words):
+        return None
+    found = about(words)
+    return Listed(names=found, words=" ".join(words)) if found else None
+
+
 def _chosen(words: list[str]) -> _Scripts:
-    from unstall.course.table import chosen, script, table
+    from unstall.course.search import chosen
+    from unstall.course.table import script, table
 
     found = []
     for word in words:

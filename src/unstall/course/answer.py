@@ -39,6 +39,12 @@ _VERDICTS: Final[dict[bool | None, tuple[str, Role]]] = {
     False: ("does not hold", "bad"),
     None: ("not checked", "warning"),
 }
+_BEGIN = (
+    "Experiments of asynchronous execution. Begin with 1, 4, 13 and 15, then go on with the topic that your question "
+    "is about."
+)
+_RUN = "unstall course NAME runs one; its number will do. Times are those of runs on a virtual T4."
+_SEARCH = "`all` runs all. Words, as in `unstall course leak`, list those about them."
 _NEXT = (
     ("unstall course {word} --show", "the script"),
     ("unstall course {word} --copy FOLDER", "the script and a notebook, to change"),
@@ -91,53 +97,46 @@ def _name(number: int) -> str:
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Listed(Shown):
-    """The table of all experiments of the course. `print` shows it. `save` writes it to a file."""
+    """A list of experiments of the course. `print` shows it. `save` writes it to a file.
+
+    Attributes:
+        names: The names of the experiments, in order.
+        words: The words that these experiments are about; "" for the list of all.
+    """
+
+    names: Sequence[str]
+    words: str = ""
 
     def document(self, *, scrub_paths: bool = False) -> Document:
-        """Returns the table as a document: the number, the name and the question of each experiment."""
-        rows, taken = table(), recorded().get(heading("t4", virtual=True))
-        seconds = {name: f"  {taken.seconds[name]:.0f} s" for name in rows if taken and name in taken.seconds}
-        topics = dict.fromkeys(row.topic for row in rows.values())
+        """Returns the list as a document: the number, the name and the question of each experiment."""
+        rows = {name: table()[name] for name in self.names}
         return Document(
             title="unstall course",
-            about=(
-                words(
-                    "Experiments of asynchronous execution. Begin with 1, 4, 13 and 15, then go on "
-                    "with the topic that your question is about."
-                ),
-            ),
-            blocks=(
-                *(
-                    Table(
-                        words(Span(topic, "strong")),
-                        (),
-                        tuple(
-                            Row(
-                                words(f"{row.number:2}  ", Span(name, "subject"), Span(seconds.get(name, ""), "dim")),
-                                (),
-                                (words(row.question),),
-                            )
-                            for name, row in rows.items()
-                            if row.topic == topic
-                        ),
-                        compact=True,
-                    )
-                    for topic in topics
-                ),
-                Prose(
-                    (
-                        words(
-                            "unstall course NAME runs one; its number will do, and `all` runs all. A word, as in "
-                            "`unstall course leak`, finds those about it. Times are those of runs on a virtual T4."
-                        ),
-                    )
-                ),
-            ),
+            about=(words(f"Experiments about {self.words}:" if self.words else _BEGIN),),
+            blocks=(*self._tables(), Prose((words(_RUN if self.words else f"{_RUN} {_SEARCH}"),))),
             data={
                 "schema": "unstall.course.table/1",
                 "rows": [{"number": row.number, "name": name, "question": row.question} for name, row in rows.items()],
             },
         )
+
+    def _tables(self) -> Iterator[Table]:
+        """Yields a table for each topic; or one table, in the order of the names, if words were looked for."""
+        if self.words:
+            yield Table((), (), tuple(map(_listed, self.names)), compact=True)
+            return
+        topics: dict[str, list[str]] = {}
+        for name in self.names:
+            topics.setdefault(table()[name].topic, []).append(name)
+        for topic, mine in topics.items():
+            yield Table(words(Span(topic, "strong")), (), tuple(map(_listed, mine)), compact=True)
+
+
+def _listed(name: str) -> Row:
+    row, taken = table()[name], recorded().get(heading("t4", virtual=True))
+    seconds = f"  {taken.seconds[name]:.0f} s" if taken and name in taken.seconds else ""
+    title = words(f"{row.number:2}  ", Span(name, "subject"), Span(seconds, "dim"))
+    return Row(title, (), (words(row.question),))
 
 
 def _summary(experiments: Sequence[Experiment]) -> str:
