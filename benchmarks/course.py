@@ -197,8 +197,10 @@ def _rows() -> Iterator[str]:
             "",
             *(line for text in filled(row.learn, here).splitlines() for line in (text, "")),
             *((f"Which case is mine? {filled(row.mine, here)}", "") if row.mine else ()),
-            *((f"Change: {row.change}", "") if row.change else ()),
         )
+        if row.change:
+            change, *code = row.change.splitlines()
+            yield from (f"Change: {change}", "", *(("```python", *code, "```", "") if code else ()))
         yield from _figures(name, row)
         yield from ("What should be seen:", "")
         yield from (f"- {check.sentence}" for check in row.checks)

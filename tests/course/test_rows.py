@@ -139,6 +139,31 @@ def test_a_row_asks_and_answers_in_sentences(name: str) -> None:
         assert check.over is not None or check.equal is not None or check.at_least > 0 or check.at_most < 1e6
 
 
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if "\n" in row.change])
+def test_code_to_change_to_is_python_and_stands_as_it_is_in_answer_and_notebook(name: str) -> None:
+    row = ROWS[name]
+    text, _, code = row.change.partition("\n")
+    assert text.endswith(":")
+    assert ast.parse(code).body
+    assert max(map(len, code.splitlines())) <= 80
+    made = json.loads(notebook(name, row, script(name).read_text("utf-8")))
+    assert any(f"\n```python\n{code}\n```" in "".join(cell["source"]) for cell in made["cells"])
+    of = Experiment(
+        name=name,
+        number=row.number,
+        question=row.question,
+        gpu="t4",
+        output="",
+        said="",
+        failure="",
+        figures=(),
+        checks=(),
+        learn="",
+        change=row.change,
+    )
+    assert f"\n{code}\n" in render(Studied([of]).document(), width=80)
+
+
 def test_what_a_row_says_that_a_report_says_is_what_a_report_says() -> None:
     folders = (Path(str(package.__file__)).parent for package in (unstall.diagnose, unstall.report))
     reports = " ".join(path.read_text("utf-8") for folder in folders for path in folder.rglob("*.py"))

@@ -171,7 +171,9 @@ def _blocks(experiment: Experiment) -> Iterator[Block]:
     if experiment.mine:
         yield Prose((words(Span("Which case is mine?", "strong"), f" {experiment.mine}"),))
     if experiment.change:
-        yield Prose((words(Span("Change:", "strong"), f" {experiment.change}"),))
+        change, *code = experiment.change.splitlines()
+        said = words(Span("Change:", "strong"), f" {change}")
+        yield Code(said, tuple(code), language="python") if code else Prose((said,))
     yield Bullets(words("What should be seen"), tuple(map(_checked, experiment.checks)))
     if experiment.source:
         yield Prose((words(Span(f"source: {experiment.source}", "dim")),))

@@ -31,7 +31,8 @@ def notebook(name: str, row: Row, source: str) -> str:
     if row.mine:
         cells.append(_text(f"**Which case is mine?** {filled(row.mine, {})}"))
     if row.change:
-        cells.append(_text(f"**Change.** {row.change}"))
+        change, *code = row.change.splitlines()
+        cells.append(_text("\n".join([f"**Change.** {change}", *(["```python", *code, "```"] if code else [])])))
     if row.source:
         cells.append(_text(f"Source: <{row.source}>"))
     options = f'"t4", numerics="{row.numerics}", host="{row.host}"'

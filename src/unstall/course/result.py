@@ -43,8 +43,8 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
         checks: The outcomes of the checks of these figures.
         learn: What to learn from the experiment. Each line is a paragraph.
         mine: How to tell from one's own program which of the cases it is; "" if there is only one.
-        change: What to change in a program of one's own, with its code; "" if there is nothing to
-            change.
+        change: What to change in a program of one's own; "" if there is nothing to change. Lines after the first are
+            Python code.
         source: The address of the page where the question was asked, or which has the experiment or the advice; "" if
             there is none.
     """

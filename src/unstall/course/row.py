@@ -70,8 +70,8 @@ class Row:
             stands for its figure: "launching takes {bench, host}".
         mine: How to tell from one's own program which of the cases it is; "" if there is only one. May have labels in
             braces, too.
-        change: What to change in a program of one's own, with its code; "" if there is nothing to
-            change.
+        change: What to change in a program of one's own; "" if there is nothing to change. Lines after the first are
+            Python code.
         missed: Maps the label of a figure that is far from the author's to the reason.
         differs: Maps the label of a figure that a virtual H200 and a real one give differently to the reason; "" if
             the reason is not known. Every figure that differs by a factor of 3 has an entry here, or in `missed`.

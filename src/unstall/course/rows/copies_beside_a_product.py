@@ -25,9 +25,13 @@ ROW = Row(
         "two is the limit: no number of streams goes below it. If copies take longer, send fewer bytes."
     ),
     change=(
-        "`for batch in unstall.prefetch(loader): ...`; by hand, `with torch.cuda.stream(side): x = "
-        'pinned.to("cuda", non_blocking=True)`, then `torch.cuda.current_stream().wait_stream(side)` and '
-        "`x.record_stream(torch.cuda.current_stream())` before `x` is read."
+        "`for batch in unstall.prefetch(loader): ...`. By hand, with a stream for copies:\n"
+        "side, main = torch.cuda.Stream(), torch.cuda.current_stream()\n"
+        "with torch.cuda.stream(side):\n"
+        '    x = pinned.to("cuda", non_blocking=True)\n'
+        "main.wait_stream(side)\n"
+        "x.record_stream(main)\n"
+        "y = model(x)"
     ),
     finding="serial-copy",
 )

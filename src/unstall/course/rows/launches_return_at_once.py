@@ -44,8 +44,15 @@ ROW = Row(
     ),
     change=(
         '`print(unstall.bench(work, cache="hot"))`: its throughput (back to back) is what the line costs in a '
-        "loop; by hand, call `work()` five times and `torch.cuda.synchronize()`, read the clock, call it a "
-        "hundred times, `torch.cuda.synchronize()`, and read the clock again."
+        "loop. By hand:\n"
+        "for _ in range(5):\n"
+        "    work()\n"
+        "torch.cuda.synchronize()\n"
+        "begin = time.perf_counter()\n"
+        "for _ in range(100):\n"
+        "    work()\n"
+        "torch.cuda.synchronize()\n"
+        "print((time.perf_counter() - begin) / 100)"
     ),
     missed={"empty loop": "in the model, Python code that calls nothing takes no time; `--host mixed` measures it."},
     finding="early-clock-read",

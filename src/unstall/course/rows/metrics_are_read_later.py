@@ -48,9 +48,13 @@ ROW = Row(
         "both work long. A trace of torch.profiler will do, too: `unstall explain trace.json`."
     ),
     change=(
-        "`kept.append(loss.detach())` in the loop, and `values += torch.stack(kept).tolist(); kept.clear()` every "
-        "hundred steps; or "
-        "`metrics.add(loss=loss)` within `with unstall.MetricBuffer(print) as metrics:`."
+        "`metrics.add(loss=loss)` within `with unstall.MetricBuffer(print) as metrics:`, or by hand:\n"
+        "values, kept = [], []\n"
+        "for number, batch in enumerate(loader, 1):\n"
+        "    kept.append(train(batch).detach())\n"
+        "    if number % 100 == 0:\n"
+        "        values += torch.stack(kept).tolist()\n"
+        "        kept.clear()"
     ),
     differs={
         "host busy, tiny kernels, read by a metric buffer, a step": "the model leaves out the code of MetricBuffer"

@@ -71,9 +71,15 @@ ROW = Row(
         "its bytes once, on the current stream."
     ),
     change=(
-        '`DataLoader(..., num_workers=4, pin_memory=True)` and `there = x.to("cuda", non_blocking=True)`; after '
-        "it `event.record()`, and `event.synchronize()` before `x` is written again, or a result on the host is "
-        "read (`event = torch.cuda.Event()`)."
+        '`DataLoader(..., num_workers=4, pin_memory=True)` and `x = batch.to("cuda", non_blocking=True)`. With a '
+        "buffer of your own:\n"
+        "buffer, copied = torch.empty(shape, pin_memory=True), torch.cuda.Event()\n"
+        "for batch in batches:\n"
+        "    copied.synchronize()  # now the buffer may be written again\n"
+        "    buffer.copy_(batch)\n"
+        '    x = buffer.to("cuda", non_blocking=True)\n'
+        "    copied.record()\n"
+        "    train(x)"
     ),
     differs={
         "upload, pinned and non_blocking, the host waits": _ONCE,
