@@ -36,7 +36,7 @@ from unstall.cli._arguments import add_value, parse_limit
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.cli._virtual_options import add_simulation_options
 from unstall.errors import UsageError
-from unstall.figures import counted
+from unstall.figures import counted, listed
 
 if TYPE_CHECKING:
     from unstall.course.answer import Listed
@@ -75,8 +75,8 @@ def run(args: argparse.Namespace) -> int:
     check_outputs(args)
     words: list[str] = args.experiments
     instead = args.show or args.copy is not None or args.explain
-    if not instead and (listed := _listed(words)) is not None:
-        deliver(listed, args)
+    if not instead and (several := _listed(words)) is not None:
+        deliver(several, args)
         return 0
     scripts = _chosen(words or [ALL])
     if args.show:
@@ -110,19 +110,26 @@ def _gpu(args: argparse.Namespace) -> str | None:
 
 
 def _listed(words: list[str]) -> Listed | None:
-    """Returns the list of all experiments if there are no words, or of those that the words are about. Returns None if
-    the words name experiments, or if no experiment is about them.
+    """Returns the list of all experiments if there are no words, or of those that are about the words. Returns None if
+    one of the words names an experiment.
+
+    Raises:
+        UsageError: No experiment is about the words.
     """
     from unstall.course.answer import Listed
-    from unstall.course.search import about, is_named
+    from unstall.course.search import about, is_named, refusal
     from unstall.course.table import table
 
     if not words:
         return Listed(names=list(table()))
     if any(word == ALL or word.endswith(".py") or is_named(word) for word in words):
         return None
-    found = about(words)
-    return Listed(names=found, words=" ".join(words)) if found else None
+    if found := about(words):
+        return Listed(names=found, words=" ".join(words))
+    unknown = next((word for word in words if not about([word])), None)
+    if unknown is not None:
+        raise refusal(unknown)
+    raise UsageError(f"no experiment is about all of {listed(words)}; unstall course lists them")
 
 
 def _chosen(words: list[str]) -> _Scripts:

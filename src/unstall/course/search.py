@@ -38,18 +38,23 @@ def name_of(word: str) -> str:
     """Returns the name of an experiment. `word` is the name itself, or the experiment's number.
 
     Raises:
-        UsageError: There is no such experiment. The message names the nearest ones, or the nearest word of a text.
+        UsageError: There is no such experiment (see `refusal`).
     """
     if word in names():
         return word
     if word in numbers():
         return numbers()[word]
+    raise refusal(word)
+
+
+def refusal(word: str) -> UsageError:
+    """Returns the error for a word that is no experiment. It names the nearest ones, or the nearest word of a text."""
     near = most_similar(word, names()) or " or ".join(about([word])[:_FEW])
     if not near and not word.isdigit():
         near = most_similar(
             word.lower(), {each for texts in _texts().values() for text in texts for each in text}, _NEAR
         )
-    raise UsageError(f"{word!r} is no experiment{suggestion(near)}; unstall course lists them")
+    return UsageError(f"{word!r} is no experiment{suggestion(near)}; unstall course lists them")
 
 
 def is_named(word: str) -> bool:
