@@ -51,9 +51,8 @@ def refusal(word: str) -> UsageError:
     """Returns the error for a word that is no experiment. It names the nearest ones, or the nearest word of a text."""
     near = most_similar(word, names()) or " or ".join(about([word])[:_FEW])
     if not near and not word.isdigit():
-        near = most_similar(
-            word.lower(), {each for texts in _texts().values() for text in texts for each in text}, _NEAR
-        )
+        known = sorted({each for texts in _texts().values() for text in texts for each in text})
+        near = most_similar(word.lower(), known, _NEAR)
     return UsageError(f"{word!r} is no experiment{suggestion(near)}; unstall course lists them")
 
 
