@@ -17,7 +17,7 @@ def _waits(what: str) -> Check:
 
 
 def _goes_on(what: str, done: str = _COPY) -> Check:
-    return Check(f"The host goes on at once: {what}.", _WAITS.format(what), done, at_most=0.2)
+    return Check(f"The host goes on at once: {what}.", _WAITS.format(what), done, at_most=0.4)
 
 
 ROW = Row(
