@@ -18,6 +18,7 @@ from unstall.fleets.mapping import Mapped, Task, files_of_glob
 from unstall.fleets.result import NotRead
 from unstall.fleets.steps import paired_steps
 from unstall.fleets.summary import Group, Rank, decode
+from unstall.result import Where
 from unstall.timeline.grouping import unique
 
 ENDINGS = (".json", ".json.gz", ".json.zst", ".trace", ".trace.gz", ".timeline", ".unstall")
@@ -159,7 +160,8 @@ def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[R
     by_digest: dict[str, str] = {}
     by_rank: dict[int, Rank] = {}
     told: Counter[str] = Counter()
-    groups: dict[Group, Group] = {}  # a group names all of its members: ranks share what they say alike
+    groups: dict[Group, Group] = {}  # ranks share what they say alike: a group names all of its members
+    places: dict[Where, Where] = {}
     for each in mapped:
         if each.data is None:
             continue
@@ -168,8 +170,12 @@ def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[R
             continue
         by_digest[each.digest] = each.path
         rank = decode(each.data)
-        shared = tuple(groups.setdefault(group, group) for group in rank.summary.groups)
-        rank = msgspec.structs.replace(rank, summary=msgspec.structs.replace(rank.summary, groups=shared))
+        summary = msgspec.structs.replace(
+            rank.summary,
+            groups=tuple(groups.setdefault(group, group) for group in rank.summary.groups),
+            places=tuple(places.setdefault(place, place) for place in rank.summary.places),
+        )
+        rank = msgspec.structs.replace(rank, summary=summary)
         if rank.number < 0:
             why = "its rank is unknown: the trace has no distributedInfo, and its name no rank (such as rank-3.json)"
             not_read.append(NotRead(path=each.path, why=why))
