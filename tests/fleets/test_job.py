@@ -1,11 +1,17 @@
-"""How long a step of a job takes once it goes on as replayed."""
+"""How long a step of a job takes once it goes on as replayed, and what its ranks share."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from fleets.jobs import job, train_ddp
 
-from unstall.fleets.job import Times
+from unstall.fleets.executors import Processes
+from unstall.fleets.gather import gather
+from unstall.fleets.job import Times, from_first_step
+from unstall.fleets.mapping import Task
 
 
 def times(ends: list[list[int]], host_work: list[float]) -> Times:
@@ -30,3 +36,11 @@ def test_a_host_that_is_far_ahead_does_not_matter() -> None:
 
 def test_a_single_step_counts_as_it_is() -> None:
     assert times([[70]], [60]).step_ns == 70
+
+
+def test_many_ranks_take_no_room_for_what_they_have_in_common(tmp_path: Path) -> None:
+    paths = job(train_ddp, tmp_path, ranks=2)
+    one, other = gather([Task(path=str(path), cache=False) for path in paths], Processes()).ranks
+    assert one.summary.places == other.summary.places != ()
+    assert all(mine is theirs for mine, theirs in zip(one.summary.places, other.summary.places, strict=True))
+    assert from_first_step(one.program) is one.program

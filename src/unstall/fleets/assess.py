@@ -4,6 +4,7 @@ pipeline stages, costs by source line."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 import numpy as np
@@ -156,23 +157,24 @@ def _stragglers(job: Job, base_ns: float, error_ns: float, every: Lines) -> tupl
     residual = waiting.clocks.residual_ns or 0.0
     least = max(error_ns, residual / max(job.steps - 1, 1), _WORTH * base_ns)
 
-    def without(ranks: Sequence[int]) -> float:
+    @cache
+    def without(ranks: frozenset[int]) -> float:
         return no_stragglers(job, ranks).times.step_ns if ranks else base_ns
 
     # A rank may cost nothing while another is later still, so each is judged as if it were the only one.
     candidates = candidates[:_MOST_CANDIDATES]
-    every_rank = [candidate[0] for candidate in candidates]
+    every_rank = frozenset(candidate[0] for candidate in candidates)
     none_late = without(every_rank)
-    costs = [without([each for each in every_rank if each != index]) - none_late for index in every_rank]
+    costs = [without(every_rank - {candidate[0]}) - none_late for candidate in candidates]
     order = sorted(range(len(candidates)), key=lambda at: (-costs[at], at))
     found: list[Straggler] = []
-    mended: list[int] = []
+    mended: frozenset[int] = frozenset()
     before_ns = base_ns
     for at in order:
         if costs[at] <= least:
             continue
         index, steps, chance, late, peers = candidates[at]
-        mended.append(index)
+        mended |= {index}
         after_ns = without(mended)
         found.append(
             Straggler(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall.errors import UsageError
-from unstall.fleets.idle_host import extra_waits, idle_of, lower_median, waits_of, without_waits
+from unstall.fleets.idle_host import extra_waits, lower_median, without_waits
 from unstall.fleets.job import Job, Shapes, from_first_step, host_free, members_inside, scaled
 from unstall.fleets.join import ranks_text
 from unstall.replay.program import Program
@@ -111,9 +111,8 @@ def _donor(job: Job, shapes: Shapes, members: Sequence[int]) -> tuple[int, list[
     shape = {index: shapes.shape[index] for index in members}
     usual = Counter(shape.values()).most_common(1)[0][0]
     alike = [index for index in members if shape[index] == usual]
-    waits = {index: waits_of(job.programs[index]) for index in alike}
-    counts = Counter(waits.values())
-    same = [index for index in alike if counts[waits[index]] == max(counts.values())]
+    counts = Counter(job.waits[index] for index in alike)
+    same = [index for index in alike if counts[job.waits[index]] == max(counts.values())]
     own = job.usual.mean(axis=1)
     middle = float(lower_median(own[alike]))
     return min(same, key=lambda index: (abs(float(own[index]) - middle), index)), alike
@@ -178,7 +177,7 @@ def rank_like(job: Job, one: int, other: int) -> Job:
     return _with_donors(job, shapes, {one: donor}, {donor: job.programs[other]}, [])
 
 
-def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
+def no_stragglers(job: Job, only: Collection[int] | None = None) -> Job:
     """Returns the job without stragglers. The collectives of a step divide it into stretches. In the returned job, the
     host's time and the device's time in each stretch are the medians over the ranks that do the same work on different
     data (the same role): of an even number of ranks the lower median, so of two ranks the shorter time. How long the
@@ -218,7 +217,7 @@ def no_stragglers(job: Job, only: Sequence[int] | None = None) -> Job:
 def _median_program(job: Job, donor: int, peers: Sequence[int]) -> Program:
     """Returns the program of rank `donor` with the median times of the ranks `peers`."""
     shapes, own = job.shapes, job.shapes.buckets[donor]
-    idle = idle_of([job.ranks[index] for index in peers], job.steps, shapes.stretches)
+    idle = job.idle.of(peers)
     asleep = idle.of_ranks
     host, device = (np.array([getattr(shapes.buckets[i], name) for i in peers]) for name in ("host", "device"))
     # Threads of other programs may sleep longer than this host has time.
@@ -269,9 +268,8 @@ def balance_stages(job: Job) -> Job:
         raise UsageError("balance-stages: the traces show no pipeline")
     shapes = job.shapes
     role = job.roles.role
-    idle = idle_of(job.ranks, job.steps, shapes.stretches).of_ranks
     host, device = (np.array([getattr(each, name) for each in shapes.buckets]) for name in ("host", "device"))
-    idle = np.minimum(idle, host)
+    idle = np.minimum(job.idle.of_ranks, host)
     extra = extra_waits(job.ranks, job.steps, shapes.stretches)
     begins = job.settled.start * shapes.stretches
 
@@ -289,7 +287,7 @@ def balance_stages(job: Job) -> Job:
     for index, like in enumerate(job.like):
         buckets = shapes.buckets[like]
         program = scaled(job.ranks[like], buckets, by_host[index], by_device[index])
-        programs.append(without_waits(program, buckets, extra[index]))
+        programs.append(without_waits(program, buckets.of_row, extra[index]))
     return job.with_programs(programs)
 
 
@@ -305,10 +303,10 @@ def slowdown(job: Job) -> float:
     total = np.array([each.device.reshape(job.steps, -1).sum(axis=1) for each in shapes.buckets], dtype=np.float64)
     ideal = []
     for index, rank in enumerate(job.ranks):
-        factor = total.mean() / np.maximum(total[index], 1.0)
-        by_bucket = np.repeat(factor, shapes.stretches)
-        made = scaled(rank, shapes.buckets[index], np.ones_like(by_bucket), by_bucket)
-        ideal.append(host_free(made))
+        factor = np.append(total.mean() / np.maximum(total[index], 1.0), 1.0)
+        made = host_free(rank.program)
+        duration = made.ops.duration * factor[shapes.buckets[index].of_op // shapes.stretches]
+        ideal.append(replace(made, ops=replace(made.ops, duration=np.rint(duration).astype(np.int64))))
     usual = _usual_transfers(job)
     best = job.with_programs(ideal, replace(job.meeting, transfer=usual))
     return recorded_ns / max(best.times.step_ns, 1.0)

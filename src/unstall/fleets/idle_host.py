@@ -10,10 +10,9 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from unstall.fleets.job import Buckets
 from unstall.fleets.summary import Cost, Rank
 from unstall.replay.program import Code, Program
-from unstall.timeline.columns import I64
+from unstall.timeline.columns import I32, I64
 
 _Reals = NDArray[np.float64]
 _IDLE = (Cost.ASLEEP, Cost.LOADING)
@@ -35,6 +34,10 @@ class ByLine(msgspec.Struct, frozen=True, eq=False):
     line: I64
     values: _Reals
     buckets: int
+
+    def of(self, ranks: Sequence[int]) -> ByLine:
+        """Returns what some of the ranks have. `ranks` has their positions in `values`."""
+        return replace(self, values=self.values[list(ranks)])
 
     @property
     def of_ranks(self) -> _Reals:
@@ -100,17 +103,17 @@ def waits_of(program: Program) -> int:
     return int(np.isin(program.instructions.code[steps], _WAITS).sum())
 
 
-def without_waits(program: Program, buckets: Buckets, counts: I64) -> Program:
+def without_waits(program: Program, of_row: I32, counts: I64) -> Program:
     """Returns a program in which the host no longer waits for the device so often.
 
     Args:
         program: A rank's program.
-        buckets: The stretches of this program.
+        of_row: For each instruction, the number of its bucket. -1 if it is outside of all steps.
         counts: For each bucket, how many of its waits are left out: the first ones.
     """
     do = program.instructions
-    rows = np.flatnonzero(np.isin(do.code, _WAITS) & (buckets.of_row >= 0))
-    bucket = buckets.of_row[rows]
+    rows = np.flatnonzero(np.isin(do.code, _WAITS) & (of_row >= 0))
+    bucket = of_row[rows]
     order = np.argsort(bucket, kind="stable")
     begins = np.searchsorted(bucket[order], bucket[order])
     nth = np.empty(len(rows), dtype=np.int64)

@@ -10,13 +10,14 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from unstall.fleets.idle_host import ByLine, idle_of, waits_of
 from unstall.fleets.join import Joined
 from unstall.fleets.roles import Roles
 from unstall.fleets.summary import Rank, constant
 from unstall.fleets.waiting import Waiting
 from unstall.replay.engine import replay, replay_job
 from unstall.replay.meeting import Meeting
-from unstall.replay.program import Code, Program
+from unstall.replay.program import Code, Program, Replayed
 from unstall.timeline.columns import I32, I64, Bool
 from unstall.timeline.grouping import median
 
@@ -30,6 +31,7 @@ class Times(msgspec.Struct, frozen=True, eq=False):
         ends: An array of shape (ranks, steps): when the host and the device of each rank have finished each step.
         begins: An array of shape (ranks, steps): when each rank's host began each step.
         host_work: For each rank, the host's own work in a step, without its waits: the median of the steps that count.
+            What happens in a few steps only, such as a first call of a kernel, is no pace at which the host goes on.
         uncoupled: The number of operations that were left out, since the ranks call them in different orders.
     """
 
@@ -99,17 +101,26 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         return Shapes(self.ranks, self.steps)
 
     @cached_property
+    def idle(self) -> ByLine:
+        """How long each line of each rank sleeps or loads data, in ns."""
+        return idle_of(self.ranks, self.steps, self.shapes.stretches)
+
+    @cached_property
+    def waits(self) -> list[int]:
+        """For each rank, how often the host of its program waits for the device in its steps."""
+        return list(map(waits_of, self.programs))
+
+    @cached_property
     def times(self) -> Times:
         """The times of the steps in a replay of all ranks together."""
         replayed, uncoupled = replay_job(self.programs, self.meeting, self.offsets)
         steps = min(len(program.step_ends) for program in self.programs)
         ends, begins, host_work = [], [], []
-        for (rank, program), times in zip(self._pairs, replayed, strict=True):
-            host = times.end[program.step_ends]
-            ends.append(ends_of_steps(host, rank.op_step, times.op_end)[:steps])
+        for program, times in zip(self.programs, replayed, strict=True):
+            ends.append(ends_of_steps(program, times)[:steps])
             begins.append(times.end[program.step_starts[:steps]])
             host_work.append(_host_work(program, steps))
-        return Times(np.stack(ends), np.stack(begins), np.array(host_work), uncoupled)
+        return Times(np.stack(ends), np.stack(begins), median(host_work, axis=1), uncoupled)
 
     def with_programs(self, programs: Sequence[Program], meeting: Meeting | None = None, *notes: str) -> Job:
         """Returns the job with other programs.
@@ -125,7 +136,8 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     def own(self) -> _Reals:
         """An array of shape (ranks, steps): each rank's own work in ns. This is the time that the rank's step would
         take if the rank waited for no other rank, and if collectives took no time."""
-        return np.stack([own_steps(rank, program, self.steps) for rank, program in self._pairs])
+        pairs = zip(self.like, self.programs, strict=True)
+        return np.stack([own_steps(self.ranks[like], program, self.steps) for like, program in pairs])
 
     @cached_property
     def settled(self) -> range:
@@ -139,35 +151,25 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         (`settled`), in ns."""
         return self.own[:, self.settled.start :]
 
-    @property
-    def _pairs(self) -> list[tuple[Rank, Program]]:
-        return [(self.ranks[like], program) for like, program in zip(self.like, self.programs, strict=True)]
 
-
-def ends_of_steps(host: I64, op_step: I64, op_end: I64) -> I64:
-    """Returns when each step of a rank ended, in ns. A step has ended when the host has finished it and all ops of this
-    step and of earlier steps have ended.
-
-    Args:
-        host: When the host finished each step, in ns.
-        op_step: For each op, the index of the step that launched it. -1 if no step did.
-        op_end: When each op ended, in ns.
-    """
-    ends = host.copy()
-    inside = op_step >= 0
-    np.maximum.at(ends, op_step[inside], op_end[inside])
-    latest: I64 = np.maximum.accumulate(ends)
+def ends_of_steps(program: Program, times: Replayed) -> I64:
+    """Returns when each step of a program ended in a replay, in ns. A step has ended when the host has finished it and
+    all ops of this step and of earlier steps have ended."""
+    starts, after = program.step_starts, program.step_ends + 1
+    first = program.ops_before(starts).tolist()
+    last = program.ops_before(np.minimum(after, np.append(starts[1:], after[-1]))).tolist()
+    of_ops = [times.op_end[begin:end].max(initial=0) for begin, end in zip(first, last, strict=True)]
+    latest: I64 = np.maximum.accumulate(np.maximum(times.end[program.step_ends], of_ops))
     return latest
 
 
-def _host_work(program: Program, steps: int) -> float:
-    """Returns the own work of the thread that runs the steps, in ns a step: the median of the first `steps` steps,
-    without the first of them if there are several. What happens in a few steps only, such as a first call of a kernel,
-    is no pace at which the host goes on."""
+def _host_work(program: Program, steps: int) -> I64:
+    """Returns the own work of the thread that runs the steps in each of the first `steps` steps, in ns, without the
+    first of them if there are several."""
     do, ends = program.instructions, program.step_ends[:steps]
     cuts = ends if steps > 1 else np.append(program.step_starts[0] - 1, ends)
-    done = np.cumsum(np.where(do.thread == 0, do.work + do.call, 0))
-    return float(median(np.diff(np.where(cuts < 0, 0, done[cuts]))))
+    done = np.append(0, np.cumsum(np.where(do.thread == 0, do.work + do.call, 0)))[cuts + 1]
+    return done[1:] - done[:-1]
 
 
 def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Roles) -> Job:
@@ -246,14 +248,17 @@ def own_steps(rank: Rank, program: Program, steps: int) -> _Reals:
     ops = program.ops
     alone = replace(program, ops=replace(ops, duration=np.where(is_comm(rank), 0, ops.duration)))
     times = replay(alone)
-    ends = ends_of_steps(times.end[alone.step_ends], rank.op_step, times.op_end)[:steps]
+    ends = ends_of_steps(alone, times)[:steps]
     return np.diff(ends, prepend=times.end[alone.step_starts[0]]).astype(np.float64)
 
 
 def from_first_step(program: Program) -> Program:
     """Returns a program in which ops that were launched before the first step take no time, and arrive at once."""
-    before = program.launcher < program.step_starts[0]
-    times = {name: np.where(before, 0, getattr(program.ops, name)) for name in ("duration", "latency", "gap", "lag")}
+    before = int(program.ops_before(program.step_starts[:1])[0])
+    if not before:
+        return program
+    first = np.arange(len(program.ops)) < before
+    times = {name: np.where(first, 0, getattr(program.ops, name)) for name in ("duration", "latency", "gap", "lag")}
     return replace(program, ops=replace(program.ops, **times))
 
 

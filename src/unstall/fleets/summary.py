@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from enum import IntEnum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -317,7 +317,7 @@ def unpack_table(cls: type[_Table], packed: dict[str, Packed], **more: np.ndarra
     return cls(**columns)
 
 
-class Rank(msgspec.Struct, frozen=True, eq=False, dict=True):
+class Rank(msgspec.Struct, frozen=True, eq=False):
     """One rank of a job: a decoded summary, with its tables and its program.
 
     Attributes:
@@ -349,11 +349,6 @@ class Rank(msgspec.Struct, frozen=True, eq=False, dict=True):
     def steps(self) -> int:
         """The number of steps in the rank's trace."""
         return len(self.step_start)
-
-    @cached_property
-    def op_step(self) -> I64:
-        """For each op of the program, the index of the step that launched it. -1 if no step did."""
-        return self.program.step_of(self.program.launcher)
 
 
 def encode(summary: Summary) -> bytes:

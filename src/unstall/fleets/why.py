@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from unstall.fleets.idle_host import idle_of
 from unstall.fleets.job import Job
 from unstall.fleets.result import Cause
 from unstall.fleets.summary import LOADING, Cost, Rank, explains
@@ -125,8 +124,7 @@ def _host_over(job: Job, index: int, peers: Sequence[int]) -> float:
     begins = job.settled.start * shapes.stretches
     ranks = [index, *peers]
     host = np.array([shapes.buckets[each].host for each in ranks])
-    idle = idle_of([job.ranks[each] for each in ranks], job.steps, shapes.stretches).of_ranks
-    own = np.maximum(host - idle, 0)[:, begins:].sum(axis=1) / max(steps, 1)
+    own = np.maximum(host - job.idle.of(ranks).of_ranks, 0)[:, begins:].sum(axis=1) / max(steps, 1)
     return float(own[0] - median(own[1:]))
 
 

@@ -124,6 +124,13 @@ class Program(msgspec.Struct, frozen=True, eq=False):
         ends = self.instructions.ops
         return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
 
+    def ops_before(self, instructions: I64) -> I64:
+        """Returns, for each instruction (an index, or the number of instructions), how many ops the
+        instructions before it launched: the first rows of `ops`.
+        """
+        ends = self.instructions.ops
+        return np.where(instructions > 0, ends[instructions - 1], 0)
+
     def step_of(self, instructions: I64) -> I64:
         """Returns, for each instruction (an index), the number of the step to which it belongs, or
         -1 if it belongs to none.
