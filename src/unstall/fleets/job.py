@@ -115,12 +115,13 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
         """The times of the steps in a replay of all ranks together."""
         replayed, uncoupled = replay_job(self.programs, self.meeting, self.offsets)
         steps = min(len(program.step_ends) for program in self.programs)
-        ends, begins, host_work = [], [], []
+        ends, begins = [], []
         for program, times in zip(self.programs, replayed, strict=True):
             ends.append(ends_of_steps(program, times)[:steps])
             begins.append(times.end[program.step_starts[:steps]])
-            host_work.append(_host_work(program, steps))
-        return Times(np.stack(ends), np.stack(begins), median(host_work, axis=1), uncoupled)
+        worked = np.stack([program.worked[: steps + 1] for program in self.programs])
+        host_work = median(np.diff(worked, axis=1)[:, 1 if steps > 1 else 0 :], axis=1)
+        return Times(np.stack(ends), np.stack(begins), host_work, uncoupled)
 
     def with_programs(self, programs: Sequence[Program], meeting: Meeting | None = None, *notes: str) -> Job:
         """Returns the job with other programs.
@@ -155,21 +156,9 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
 def ends_of_steps(program: Program, times: Replayed) -> I64:
     """Returns when each step of a program ended in a replay, in ns. A step has ended when the host has finished it and
     all ops of this step and of earlier steps have ended."""
-    starts, after = program.step_starts, program.step_ends + 1
-    first = program.ops_before(starts).tolist()
-    last = program.ops_before(np.minimum(after, np.append(starts[1:], after[-1]))).tolist()
-    of_ops = [times.op_end[begin:end].max(initial=0) for begin, end in zip(first, last, strict=True)]
+    of_ops = [times.op_end[rows].max(initial=0) for rows in program.ops_of_steps]
     latest: I64 = np.maximum.accumulate(np.maximum(times.end[program.step_ends], of_ops))
     return latest
-
-
-def _host_work(program: Program, steps: int) -> I64:
-    """Returns the own work of the thread that runs the steps in each of the first `steps` steps, in ns, without the
-    first of them if there are several."""
-    do, ends = program.instructions, program.step_ends[:steps]
-    cuts = ends if steps > 1 else np.append(program.step_starts[0] - 1, ends)
-    done = np.append(0, np.cumsum(np.where(do.thread == 0, do.work + do.call, 0)))[cuts + 1]
-    return done[1:] - done[:-1]
 
 
 def make_job(ranks: Sequence[Rank], joined: Joined, waiting: Waiting, roles: Roles) -> Job:
@@ -254,7 +243,7 @@ def own_steps(rank: Rank, program: Program, steps: int) -> _Reals:
 
 def from_first_step(program: Program) -> Program:
     """Returns a program in which ops that were launched before the first step take no time, and arrive at once."""
-    before = int(program.ops_before(program.step_starts[:1])[0])
+    before = program.ops_of_steps[0].start
     if not before:
         return program
     first = np.arange(len(program.ops)) < before

@@ -8,6 +8,7 @@ engine (`engine`) therefore replays a program in one pass.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -102,7 +103,7 @@ class Ops(msgspec.Struct, frozen=True, eq=False):
         return len(self.stream)
 
 
-class Program(msgspec.Struct, frozen=True, eq=False):
+class Program(msgspec.Struct, frozen=True, eq=False, dict=True):
     """A run as instructions that depend on one another, so that it can be replayed with other
     times. The docstring of this module says more.
     """
@@ -131,6 +132,24 @@ class Program(msgspec.Struct, frozen=True, eq=False):
         ends = self.instructions.ops
         return np.where(instructions > 0, ends[instructions - 1], 0)
 
+    @cached_property
+    def ops_of_steps(self) -> tuple[slice, ...]:
+        """For each step, the rows of the ops that it launched."""
+        starts, after = self.step_starts, self.step_ends + 1
+        first = self.ops_before(starts).tolist()
+        last = self.ops_before(np.minimum(after, np.append(starts[1:], after[-1:]))).tolist()
+        return tuple(map(slice, first, last))
+
+    @cached_property
+    def worked(self) -> I64:
+        """How long the thread that runs the steps has worked when the first step begins and when each
+        step ends on the host, in ns. Its waits do not count.
+        """
+        do = self.instructions
+        done = np.append(0, np.cumsum(np.where(do.thread == 0, do.work + do.call, 0)))
+        found: I64 = done[np.append(self.step_starts[:1], self.step_ends + 1)]
+        return found
+
     def step_of(self, instructions: I64) -> I64:
         """Returns, for each instruction (an index), the number of the step to which it belongs, or
         -1 if it belongs to none.
@@ -138,13 +157,6 @@ class Program(msgspec.Struct, frozen=True, eq=False):
         step = np.searchsorted(self.step_starts, instructions, side="right") - 1
         inside = (step >= 0) & (instructions <= self.step_ends[np.maximum(step, 0)])
         return np.where(inside, step, -1)
-
-    @property
-    def ops_inside(self) -> Bool:
-        """A mask of the ops that the steps launched."""
-        launcher = self.launcher
-        inside: Bool = (launcher >= self.step_starts[0]) & (launcher <= self.step_ends[-1])
-        return inside
 
 
 class Replayed(msgspec.Struct, frozen=True, eq=False):
@@ -163,12 +175,12 @@ class Replayed(msgspec.Struct, frozen=True, eq=False):
         device work of the steps, even work that still runs after the last step ended on the host.
         """
         start, end = int(self.end[program.step_starts[0]]), int(self.end[program.step_ends[-1]])
-        launcher = program.launcher
-        before = int(self.op_end[launcher < program.step_starts[0]].max(initial=start))
-        second = program.step_starts[1] if len(program.step_starts) > 1 else program.step_ends[-1] + 1
-        of_first = (launcher >= program.step_starts[0]) & (launcher < second)
-        begins = device_begins(start, before, int(self.op_end[of_first].max(initial=start)))
-        return begins, max(end, int(self.op_end[program.ops_inside].max(initial=start)))
+        starts, after = program.step_starts, program.step_ends[-1] + 1
+        second = starts[1] if len(starts) > 1 else after
+        first_op, second_op, end_op = program.ops_before(np.array([starts[0], second, after])).tolist()
+        before = int(self.op_end[:first_op].max(initial=start))
+        begins = device_begins(start, before, int(self.op_end[first_op:second_op].max(initial=start)))
+        return begins, max(end, int(self.op_end[first_op:end_op].max(initial=start)))
 
     def mean_step_ns(self, program: Program) -> float:
         """Returns the mean step time in ns: the length of `window`, divided by the number of steps."""
