@@ -15,6 +15,8 @@ from recordings import ALL
 
 from unstall.read.events import Events
 from unstall.read.kineto import events_of, read
+from unstall.read.pieces import Cutter
+from unstall.read.text_window import TextWindow
 
 
 def in_blocks(text: bytes, block_bytes: int = 1 << 20, piece_bytes: int = 1 << 19) -> Events:
@@ -23,6 +25,20 @@ def in_blocks(text: bytes, block_bytes: int = 1 << 20, piece_bytes: int = 1 << 1
             yield text[start : start + block_bytes]
 
     return events_of(blocks(), Path("made.json"), piece_bytes)
+
+
+class Taken:
+    """A sink that keeps what it takes."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    def take(self, piece: memoryview | bytes) -> bool:
+        self.pieces.append(bytes(piece))
+        return True
+
+    def repair(self, event: bytes) -> bool:
+        return False
 
 
 def assert_same(found: Reading, expected: Reading) -> None:
@@ -57,3 +73,13 @@ def test_recorded_traces(path: Path) -> None:
     events = read(path)
     assert events.meta.notes == ()
     assert_same(spelled_out(events), expected)
+
+
+@pytest.mark.parametrize("last", [b'{"c": 3}', b'{"c": [{"d": 4}]}'])
+def test_the_last_event_is_no_piece_of_its_own_unless_its_end_is_hard_to_see(last: bytes) -> None:
+    window, sink = TextWindow(iter([b'[{"a": [{}]}, {"b": 2}, %b ], "e": []}' % last])), Taken()
+    window.more()
+    Cutter(window, sink, Path("made.json")).run()
+    first = b'[{"a": [{}]}, {"b": 2}'
+    assert sink.pieces == ([b"%b, %b]" % (first, last)] if b"[" not in last else [first + b"]", b"[%b]" % last])
+    assert bytes(window.text) == b', "e": []}'

@@ -11,9 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
+from unstall.decoding import from_json
 from unstall.errors import TraceError
 from unstall.read.list_items import Items
 from unstall.read.text_window import TextWindow
@@ -24,6 +28,7 @@ _MOST_TRIES = 64  # to find a gap, or an event in broken text
 
 _GAP = re.compile(rb"\}\s*,\s*(?=\{)")
 _COMMA = re.compile(rb"\s*,\s*(?=\{)")
+_CLOSE = re.compile(rb"\}\s*\]")
 _SOON_BYTES = (4 << 10, 16 << 10)
 _BETWEEN = b" \t\r\n,"
 
@@ -75,7 +80,7 @@ class Cutter:
         while not self._closed:
             if self._by_gaps() and self._may_grow:
                 window.more()
-            elif self._by_brackets():
+            elif self._closed or self._by_brackets():
                 continue
             elif self._may_grow:
                 window.double()
@@ -94,21 +99,37 @@ class Cutter:
 
     @property
     def _may_grow(self) -> bool:
-        return not self._window.ended and len(self._window) <= MOST_EVENT_BYTES
+        return not (self._closed or self._window.ended) and len(self._window) <= MOST_EVENT_BYTES
 
     def _by_gaps(self) -> bool:
-        """Sends the events in the window, in pieces that are cut at gaps `}, {`. Returns False if
-        the sink finds that a piece is malformed.
+        """Sends the events in the window, in pieces that are cut at gaps `}, {`. If the list seems
+        to end soon after the last gap, the piece is first cut there. Returns False if the sink
+        finds that a piece is malformed.
         """
         start = 1
-        try:
-            while gap := self._last_gap(start):
-                if not self._take(start, gap[0]):
-                    return False
-                start = gap[1]
-            return True
-        finally:
-            self._window.reopen_list(start)
+        while gap := self._last_gap(start):
+            close = self._close_after(gap[1])
+            if close and self._take(start, close[0]):
+                self._closed = True
+                self._window.skip(close[1])
+                return True
+            if not self._take(start, gap[0]):
+                break
+            start = gap[1]
+        self._window.reopen_list(start)
+        return gap is None
+
+    def _close_after(self, start: int) -> tuple[int, int] | None:
+        """Returns the end of the last event and the end of the list, if the event that begins at
+        `start` is the last one. Returns None if it is not, is malformed, or has much text after it.
+        """
+        text = self._window.text
+        close = _CLOSE.search(text, start) if len(text) - start <= _SOON_BYTES[-1] else None
+        if close:
+            with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                from_json(bytes(text[start : close.start() + 1]), msgspec.Raw)
+                return close.start() + 1, close.end()
+        return None
 
     def _last_gap(self, start: int) -> tuple[int, int] | None:
         """Finds a gap `}, {` between two events. It is the last gap in the first 1 MiB after
