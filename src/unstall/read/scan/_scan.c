@@ -115,6 +115,8 @@ typedef struct {
     const char *begin, *at, *end;
     Py_ssize_t first_key[LONGEST_KEY + 2]; /* by length: where its keys begin in `args_keys` */
     Table texts, jsons, lanes;
+    Span lane[3]; /* of the last event: category, process and thread */
+    int32_t lane_number;
     Buffer buffers[BUFFERS];
     int32_t rows;
     int64_t events; /* all but the others */
@@ -627,6 +629,46 @@ has(const Event *event, int first, int last)
     return (event->in_args >> first & (((uint64_t)2 << (last - first)) - 1)) != 0;
 }
 
+static inline int
+is_same(Span a, Span b)
+{
+    return a.length == b.length && (a.length == 0 || memcmp(a.start, b.start, (size_t)a.length) == 0);
+}
+
+/* Returns the number of the event's lane, or -1 if there is no memory. Most events have the lane of the one before. */
+static int32_t
+lane_of(Scan *scan, const Event *event)
+{
+    const Span parts[3] = {event->category, event->process, event->thread};
+    if (scan->rows && is_same(parts[0], scan->lane[0]) && is_same(parts[1], scan->lane[1])
+        && is_same(parts[2], scan->lane[2])) {
+        return scan->lane_number;
+    }
+    int32_t lane[3];
+    for (int i = 0; i < 3; i++) {
+        lane[i] = text_number(scan, scan->lane[i] = parts[i]);
+    }
+    if (scan->lanes.count == scan->lanes.room && !grow(&scan->lanes)) {
+        scan->out_of_memory = 1;
+    }
+    if (scan->out_of_memory) {
+        return -1;
+    }
+    /* The numbers of a lane's texts are kept where the table can point to them. */
+    const Buffer *lanes = &scan->buffers[LANES];
+    uint64_t hash = hash_of((const char *)lane, sizeof lane), at = hash & (uint64_t)(scan->lanes.slot_count - 1);
+    for (; scan->lanes.slots[at]; at = (at + 1) & (uint64_t)(scan->lanes.slot_count - 1)) {
+        int32_t other = scan->lanes.slots[at] - 1;
+        if (memcmp(lanes->data + (size_t)other * sizeof lane, lane, sizeof lane) == 0) {
+            return scan->lane_number = other;
+        }
+    }
+    scan->lanes.slots[at] = scan->lanes.count + 1;
+    scan->lanes.hashes[scan->lanes.count] = hash;
+    scan->lane_number = scan->lanes.count++;
+    return append(scan, LANES, lane, sizeof lane) ? scan->lane_number : -1;
+}
+
 /* Adds a row. Returns 0 if the event is unusual, or there is no memory. */
 static int
 add_complete(Scan *scan, const Event *event)
@@ -638,37 +680,9 @@ add_complete(Scan *scan, const Event *event)
     if (IS(event->category, "Trace") || IS(event->category, "Spans")) {
         return event->name.start == NULL || event->name.plain;
     }
-    int32_t lane[3] = {
-        text_number(scan, event->category), text_number(scan, event->process), text_number(scan, event->thread)};
-    int32_t name = text_number(scan, event->name);
-    /* The numbers of a lane's texts are kept where the table can point to them. */
-    Buffer *lanes = &scan->buffers[LANES];
+    int32_t number = lane_of(scan, event), name = text_number(scan, event->name);
     if (scan->out_of_memory || scan->rows == INT32_MAX) {
         return 0;
-    }
-    int32_t known = scan->lanes.count;
-    uint64_t hash = hash_of((const char *)lane, sizeof lane);
-    int32_t number = -1;
-    if (scan->lanes.count == scan->lanes.room && !grow(&scan->lanes)) {
-        scan->out_of_memory = 1;
-        return 0;
-    }
-    uint64_t at = hash & (uint64_t)(scan->lanes.slot_count - 1);
-    for (; scan->lanes.slots[at]; at = (at + 1) & (uint64_t)(scan->lanes.slot_count - 1)) {
-        int32_t other = scan->lanes.slots[at] - 1;
-        if (memcmp(lanes->data + (size_t)other * sizeof lane, lane, sizeof lane) == 0) {
-            number = other;
-            break;
-        }
-    }
-    if (number < 0) {
-        number = known;
-        scan->lanes.slots[at] = known + 1;
-        scan->lanes.hashes[known] = hash;
-        scan->lanes.count++;
-        if (!append(scan, LANES, lane, sizeof lane)) {
-            return 0;
-        }
     }
     int64_t external = id_of(event, EXTERNAL) >= 0 ? id_of(event, EXTERNAL) : id_of(event, OLD_EXTERNAL);
     int64_t correlation = id_of(event, CORRELATION);
