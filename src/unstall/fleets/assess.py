@@ -409,6 +409,8 @@ def _matched(job: Job, index: int) -> Bool:
 def _alone_in(job: Job, rank: Rank, chosen: Bool) -> float:
     """Returns the time in which the device of a rank does nothing but the collectives in the mask `chosen`, in ns per
     step."""
+    if not chosen.any():
+        return 0.0
     calls = rank.calls
     step, ends = calls.step - job.settled.start, np.maximum(calls.ended - calls.beside, calls.started)
     inside = np.where(chosen, step, -1)

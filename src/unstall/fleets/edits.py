@@ -112,10 +112,11 @@ def _donor(job: Job, shapes: Shapes, members: Sequence[int]) -> tuple[int, list[
     usual = Counter(shape.values()).most_common(1)[0][0]
     alike = [index for index in members if shape[index] == usual]
     counts = Counter(job.waits[index] for index in alike)
-    same = [index for index in alike if counts[job.waits[index]] == max(counts.values())]
+    most = max(counts.values())
+    same = [index for index in alike if counts[job.waits[index]] == most]
     own = job.usual.mean(axis=1)
-    middle = float(lower_median(own[alike]))
-    return min(same, key=lambda index: (abs(float(own[index]) - middle), index)), alike
+    off = np.abs(own - lower_median(own[alike])).tolist()
+    return min(same, key=lambda index: (off[index], index)), alike
 
 
 def _with_donors(job: Job, shapes: Shapes, donors: dict[int, int], made: dict[int, Program], notes: list[str]) -> Job:

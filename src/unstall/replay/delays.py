@@ -45,5 +45,5 @@ def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> 
         total = np.append(0, np.cumsum(values[order]))
         mean = np.rint((total[high] - total[low]) / np.maximum(high - low, 1)).astype(np.int64)
         enough = (count >= _FEW)[which]
-        result[enough] = mean[which][enough]
+        result = np.where(enough, mean[which], result)
     return result

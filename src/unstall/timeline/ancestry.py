@@ -99,7 +99,7 @@ def _settle(pointer: I32) -> I32:
     row that it leads to; -1 stays -1.
     """
     here = _with_end(pointer)
-    while not np.array_equal(here, onward := here[here]):
+    while (here != (onward := here[here])).any():
         here = onward
     return here[:-1].astype(np.int32)
 
