@@ -97,16 +97,17 @@ typedef struct {
 typedef struct {
     long long capacity, threads, engines;
     int fills_gaps; /* engines serve ops by arrival, not by launch order, and several at a time */
+    int is_whole;   /* the part at hand is the only one: nothing of it is kept beside its times */
     Py_ssize_t length, ops, streams_known; /* of the parts before */
     Py_ssize_t length_room, ops_room;
     uint64_t total; /* of all times before */
     int64_t *clock; /* by thread */
     int64_t *free;  /* by engine: when all its work so far is done */
     Load *load;     /* by engine; NULL unless gaps are filled */
-    int64_t *marked, *ends; /* by instruction */
+    int64_t *marked, *ends; /* by instruction; `ends` is `end` if the part is the only one */
     int8_t *code;
     int32_t *thread;
-    int64_t *op_ends; /* by op */
+    int64_t *op_ends; /* by op; `op_end` if the part is the only one */
     Py_ssize_t *next_op; /* by op of the part at hand: 1 + the next op of its launch on its stream, or 0 */
     Py_ssize_t *heads;   /* the next op of each stream of the launch at hand */
     Py_ssize_t part_room;

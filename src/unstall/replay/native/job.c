@@ -265,6 +265,7 @@ replay_job(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t c
         for (int argument = 0; argument < ARGUMENTS; argument++) {
             each[argument] = PyTuple_GetItem(columns_of, argument);
         }
+        job.state[i].is_whole = 1;
         if (take_program(each, &job.program[i], &job.held[i], &job.state[i].capacity, 0) < 0) {
             goto done;
         }

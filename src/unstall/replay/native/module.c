@@ -9,7 +9,7 @@ feed_arguments(PyObject *const *arguments, State *state)
     PyObject *result = NULL;
     Columns held = {0};
     Program p = {0};
-    State fresh = {0}, *s = state ? state : &fresh;
+    State fresh = {.is_whole = 1}, *s = state ? state : &fresh;
     uint64_t total = 0;
     if (take_program(arguments, &p, &held, state ? NULL : &fresh.capacity, 1) == 0 && (result = new_times(&p, s)) &&
         begin_part(&p, s, &total) < 0) {

@@ -58,6 +58,23 @@ room_for(Py_ssize_t room, Py_ssize_t needed)
     return needed <= room ? room : room && room <= PY_SSIZE_T_MAX / 4 ? later(needed, room + room / 8) : needed;
 }
 
+/* Makes room for what later parts need of this one. */
+static int
+keep_room(State *s, Py_ssize_t length, Py_ssize_t ops)
+{
+    if (s->is_whole) {
+        s->ends = s->end;
+        s->op_ends = s->op_end;
+        return 0;
+    }
+    return grow(&s->ends, s->length_room, length, sizeof(int64_t)) < 0 ||
+                   grow(&s->code, s->length_room, length, sizeof(int8_t)) < 0 ||
+                   grow(&s->thread, s->length_room, length, sizeof(int32_t)) < 0 ||
+                   grow(&s->op_ends, s->ops_room, ops, sizeof(int64_t)) < 0
+               ? -1
+               : 0;
+}
+
 int
 make_room(const Program *p, State *s)
 {
@@ -68,11 +85,7 @@ make_room(const Program *p, State *s)
         (s->fills_gaps && grow(&s->load, (Py_ssize_t)s->engines, (Py_ssize_t)p->engines, sizeof(Load)) < 0) ||
         grow(&s->streams, s->streams_known, p->streams, sizeof(Stream)) < 0 ||
         grow(&s->devices, s->streams_known, p->streams, sizeof(Device)) < 0 ||
-        grow(&s->marked, s->length_room, length, sizeof(int64_t)) < 0 ||
-        grow(&s->ends, s->length_room, length, sizeof(int64_t)) < 0 ||
-        grow(&s->code, s->length_room, length, sizeof(int8_t)) < 0 ||
-        grow(&s->thread, s->length_room, length, sizeof(int32_t)) < 0 ||
-        grow(&s->op_ends, s->ops_room, ops, sizeof(int64_t)) < 0 ||
+        grow(&s->marked, s->length_room, length, sizeof(int64_t)) < 0 || keep_room(s, length, ops) < 0 ||
         (s->fills_gaps && grow(&s->next_op, s->part_room, p->ops, sizeof(Py_ssize_t)) < 0) ||
         (s->fills_gaps && grow(&s->heads, s->part_room, p->ops, sizeof(Py_ssize_t)) < 0)) {
         return -1;
@@ -120,10 +133,12 @@ release(State *s)
     PyMem_Free(s->free);
     PyMem_Free(s->load);
     PyMem_Free(s->marked);
-    PyMem_Free(s->ends);
+    if (!s->is_whole) {
+        PyMem_Free(s->ends);
+        PyMem_Free(s->op_ends);
+    }
     PyMem_Free(s->code);
     PyMem_Free(s->thread);
-    PyMem_Free(s->op_ends);
     PyMem_Free(s->next_op);
     PyMem_Free(s->heads);
     PyMem_Free(s->streams);

@@ -267,8 +267,10 @@ run(const Program *p, State *s)
         const Py_ssize_t row = s->length + i;
         s->ends[row] = done;
         s->marked[row] = marked;
-        s->code[row] = (int8_t)code;
-        s->thread[row] = p->thread[i];
+        if (!s->is_whole) {
+            s->code[row] = (int8_t)code;
+            s->thread[row] = p->thread[i];
+        }
     }
     return -1;
 }
