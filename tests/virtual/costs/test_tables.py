@@ -80,6 +80,16 @@ def test_a_convolution_has_the_algorithm_of_most_that_are_near() -> None:
     assert table.ask(odd.dims, _H200).nearest is odd
 
 
+def test_of_calls_with_one_algorithm_most_that_are_near_say_which_kernels_run() -> None:
+    """The nearest call has a smaller tile than the others around it."""
+    kernels = ["fprop_nhwc_tilesize64x32x64", "fprop_nhwc_tilesize128x64x32"]
+    odd = MeasuredCall((16, 64, 64, 900, 900, 9, 1, 1), (0,), (9,))
+    usual = [MeasuredCall((batch, *odd.dims[1:]), (1,), (10,)) for batch in (4, 8, 32, 64)]
+    table = CostTable(FAMILIES["convolution"], "float32 forward dense lc", [odd, *usual], _H200, kernels)
+
+    assert table.ask((22, *odd.dims[1:]), _H200).nearest.names == (1,)
+
+
 def test_a_gpu_with_half_the_multiprocessors_is_as_efficient_in_products_of_half_the_rows() -> None:
     whole, half = _table().ask((1, 128, 768, 768, 1), _H200), _table().ask((1, 64, 768, 768, 1), _HALF)
 

@@ -10,7 +10,7 @@ The kernels are those of the nearest measured call, or of the one for which most
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -144,8 +144,9 @@ class CostTable:
         return Estimate(total, self._calls[nearest], float(distances[near[0]]))
 
     def _voted(self, dims: tuple[int, ...], without: np.ndarray | None, nearest: int) -> int:
-        """Returns the index of the measured call that has the kernels of a predicted call: of those
-        with the algorithm for which most of the calls near it vote, the nearest.
+        """Returns the index of the measured call that has the kernels of a predicted call: the nearest
+        of those with the algorithm for which most of the calls near it vote, and of these, with the
+        kernels for which most vote.
 
         Args:
             dims: The predicted call's value on each axis of its family of operators.
@@ -159,12 +160,8 @@ class CostTable:
         if without is not None:
             squares = np.where(without, np.inf, squares)
         voters = np.argsort(squares, kind="stable")[:_VOTERS]
-        votes: dict[Hashable, float] = {}
-        for voter in voters:
-            algorithm = self._algorithms[voter]
-            votes[algorithm] = votes.get(algorithm, 0.0) + 1 / (squares[voter] + _VOTE_NEAR)
-        winner = max(votes, key=lambda algorithm: votes[algorithm])
-        return next(int(voter) for voter in voters if self._algorithms[voter] == winner)
+        voters = _winners(voters, squares, lambda voter: self._algorithms[voter])
+        return int(_winners(voters, squares, lambda voter: self._calls[voter].names)[0])
 
     def _named(self, call: MeasuredCall) -> tuple[str, ...]:
         return tuple(self._kernels[name] for name in call.names)
@@ -250,6 +247,17 @@ class CostTable:
         moved = [self._family.work(self._variant, figures).moved for figures in (dims, nearest.dims)]
         factor = moved[0] / max(moved[1], 1.0)
         return tuple(size if size <= _ROUNDED_BYTES else max(1, round(size * factor)) for size in nearest.temporaries)
+
+
+def _winners(voters: np.ndarray, squares: np.ndarray, choice: Callable[[int], Hashable]) -> np.ndarray:
+    """Returns those of the voters whose choice most of them vote for. A voter weighs the less, the larger its
+    entry of `squares`, the square of its distance, is.
+    """
+    votes: dict[Hashable, float] = {}
+    for voter in voters:
+        votes[choice(voter)] = votes.get(choice(voter), 0.0) + 1 / (squares[voter] + _VOTE_NEAR)
+    winner = max(votes, key=lambda chosen: votes[chosen])
+    return voters[[choice(voter) == winner for voter in voters]]
 
 
 def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> Raw:
