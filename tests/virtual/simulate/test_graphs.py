@@ -5,7 +5,7 @@ from __future__ import annotations
 from virtual.simulate.logs import HOST, LIMITS, MIB, Log
 from virtual.simulate.runs import begin, calls, ops
 
-from unstall.timeline.columns import HostKind
+from unstall.timeline.columns import DeviceKind, HostKind
 from unstall.virtual.log import CopyFlag, LogCode
 
 CAPTURING = 3
@@ -44,6 +44,18 @@ def test_a_launch_puts_all_ops_on_its_stream_with_the_gaps_of_a_graph() -> None:
     first = end + LIMITS.graph_latency
     assert ops(timeline) == [(0, first + row * 20_100, first + row * 20_100 + 20_000) for row in range(3)]
     assert len(set(timeline.device.launch.tolist())) == 1
+
+
+def test_in_a_graph_an_op_follows_a_memset_as_late_as_outside() -> None:
+    log, simulator = begin()
+    log.write(LogCode.CAPTURE_BEGIN, 1, 77, stream=CAPTURING)
+    for kind in (DeviceKind.KERNEL, DeviceKind.MEMSET, DeviceKind.KERNEL):
+        log.launch(20_000, stream=CAPTURING, kind=int(kind))
+    log.write(LogCode.CAPTURE_END, 1, stream=CAPTURING)
+    log.write(LogCode.GRAPH_LAUNCH, 1)
+    before, memset, after = ops(simulator.timeline())
+    assert memset[1] - before[2] == LIMITS.graph_gap
+    assert after[1] - memset[2] == LIMITS.gap
 
 
 def test_a_second_launch_follows_the_first() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from unstall.replay.program import Code as Do
+from unstall.timeline.columns import DeviceKind
 from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.recipes import Op, RecipeStep, RuntimeCall
 
@@ -81,6 +82,9 @@ class Capture:
         In a recipe, an op waits for the op before it on its stream, and for at most one op of
         another stream. If a node of the graph depends on several nodes of other streams, the recipe
         keeps the one that ends last. The ends are computed as if nodes waited only for each other.
+
+        After a memset, the next op begins as late as outside of a graph. On an H200 and an H100, an
+        attention with a memset takes 7.6 µs in a graph, of which the gaps are 1.2 µs.
         """
         host, limits = actions.costs.host, actions.costs.limits
         branches = {self.origin: 0}
@@ -90,7 +94,8 @@ class Capture:
             branch = branches.setdefault(node.place, len(branches))
             others = [at for at in node.follows if self._nodes[at].place != node.place]
             after = max(others, key=lambda at: (self._nodes[at].done, at), default=-1)
-            gap = node.op.gap + later if later or not number else limits.graph_gap
+            is_after_memset = any(self._nodes[at].op.kind == DeviceKind.MEMSET for at in node.follows)
+            gap = node.op.gap + later if later or not number or is_after_memset else limits.graph_gap
             latency = limits.graph_latency + later
             ops.append(replace(node.op, gap=gap, latency=latency, branch=branch, after=after))
         call = host.graph_launch + host.graph_node * len(ops)
