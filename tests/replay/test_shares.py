@@ -82,8 +82,11 @@ def test_ops_of_two_streams_whose_data_does_not_fit_together_miss_the_cache(engi
         whole = program(*(Do(Code.LAUNCH, stream=op.stream, ops=[op]) for op in ops), devices=[0, 0], engines=1)
         return list(map(int, RESUMABLE[engine](whole.capacity, True).feed(whole).op_end))
 
-    assert ends(cached=500) == [100, 100, 200, 200]
-    assert ends(cached=501) == [100, 100, 250, 250]  # the first op of a stream is taken to find its data
+    assert ends(cached=265) == [100, 100, 200, 200]
+    assert ends(cached=350) == [100, 100, 225, 225]  # the first op of a stream is taken to find its data
+    assert ends(cached=435) == [100, 100, 250, 250]
+    assert ends(cached=700) == [100, 100, 250, 250]
+    assert ends(cached=870) == [100, 100, 200, 200]  # alone, they miss the cache too
 
 
 def test_branches_of_a_launch_run_by_arrival(engine: str) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from unstall.replay.meeting import Meeting
-from unstall.replay.program import WHOLE, Code, Program, Replayed
+from unstall.replay.program import KEPT, LOST, WHOLE, Code, Program, Replayed
 from unstall.replay.validate import MOST_NS, Before, check, check_job
 from unstall.timeline.columns import I64
 
@@ -244,8 +244,8 @@ class Replay:
                         duration = op_duration[number]
                         if self._loads is not None and needs[number].share and op_uncached[number]:
                             begins = self._loads[engine].when_room(time, needs[number])
-                            if self._is_evicted(device_of_stream, on, op_cached[number], begins):
-                                duration += op_uncached[number]
+                            missing = self._missing(device_of_stream, on, op_cached[number], begins)
+                            duration += op_uncached[number] * missing // WHOLE
                         time, ended = self._serve(engine, needs[number], time, duration)
                         if ended > time and needs[number].share:
                             self._last_ops.setdefault(on, deque(maxlen=2)).append((time, ended, op_cached[number]))
@@ -287,13 +287,14 @@ class Replay:
             branches.setdefault(op_stream[op], deque()).append(op)
         return list(branches.values())
 
-    def _is_evicted(self, device_of_stream: list[int], on: int, cached: int, time: int) -> bool:
-        """Returns whether the data of an op on stream `on` is no longer in the L2 cache, because other streams used the
-        cache since the last op on this stream. Only the last two ops of each stream count, which are taken to use the
-        same data. No two streams are taken to use the same data.
+    def _missing(self, device_of_stream: list[int], on: int, cached: int, time: int) -> int:
+        """Returns how much of the data of an op on stream `on` that was in the L2 cache is no longer there, because
+        other streams used the cache since the last op on this stream, in thousandths. Only the last two ops of each
+        stream count, which are taken to use the same data. No two streams are taken to use the same data.
         """
         if not self._last_ops.get(on) or not self._last_ops[on][-1][2]:
-            return False
+            return 0
+        alone = _lost(cached)
         since = self._last_ops[on][-1][0]
         for stream, served in self._last_ops.items():
             if stream != on and device_of_stream[stream] == device_of_stream[on]:
@@ -302,7 +303,7 @@ class Replay:
                     for begun, ended, its in served
                 )
                 cached += min(both, max(its for _, _, its in served))
-        return cached > WHOLE
+        return WHOLE * (_lost(cached) - alone) // (WHOLE - alone) if alone < WHOLE else 0
 
     def _serve(self, engine: int, needs: Needs, time: int, duration: int) -> tuple[int, int]:
         """Returns when an op starts and ends on an engine. The op cannot start before `time`."""
@@ -476,6 +477,13 @@ class _Load:
         span = self._at(time)
         self.start.insert(span + 1, time)
         self.used.insert(span + 1, self.used[span])
+
+
+def _lost(used: int) -> int:
+    """Returns how much of some data is gone from the L2 cache once as much of it was used as `used`, both in
+    thousandths (see `KEPT`).
+    """
+    return WHOLE * min(max(used - KEPT, 0), LOST - KEPT) // (LOST - KEPT)
 
 
 def _at(times: list[int], index: int, what: str) -> int:

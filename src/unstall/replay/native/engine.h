@@ -65,7 +65,7 @@ typedef struct {
     Py_ssize_t next_op; /* 1 + its first op of the launch at hand that was not seen yet, or 0 */
 } Stream;
 
-enum { SPANS = 128, WHOLE = 1000 };
+enum { SPANS = 128, WHOLE = 1000, KEPT = 530, LOST = 870 };
 
 /* How much of an engine is in use, in thousandths: of its rate, of the room on its multiprocessors, and of the number of
    multiprocessors that have blocks. */

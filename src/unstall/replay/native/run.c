@@ -65,13 +65,23 @@ used_meanwhile(const Served *op, int64_t since, int64_t time)
     return until > from ? (int64_t)((__int128)op->cached * (until - from) / (op->ended - op->begun)) : 0;
 }
 
-/* Returns whether others used so much of the cache since the last op of a stream that the data of an op is not in it. */
-static int
-is_evicted(const State *s, const Stream *on, int32_t cached, int64_t time)
+/* Returns how much of some data is gone from the cache, once as much of it was used. */
+static int64_t
+lost(int64_t used)
+{
+    const int64_t more = used > KEPT ? used - KEPT : 0;
+    return WHOLE * (more < LOST - KEPT ? more : LOST - KEPT) / (LOST - KEPT);
+}
+
+/* Returns how much of the data of an op that was in the cache is gone, since others used it after the last op of a
+   stream, in thousandths. */
+static int64_t
+missing(const State *s, const Stream *on, int32_t cached, int64_t time)
 {
     if (!on->last.cached) {
         return 0;
     }
+    const int64_t alone = lost(cached);
     int64_t used = cached;
     for (Py_ssize_t i = 0; i < s->streams_known; i++) {
         const Stream *other = &s->streams[i];
@@ -83,7 +93,7 @@ is_evicted(const State *s, const Stream *on, int32_t cached, int64_t time)
             used += both < most ? both : most;
         }
     }
-    return used > WHOLE;
+    return alone < WHOLE ? WHOLE * (lost(used) - alone) / (WHOLE - alone) : 0;
 }
 
 /* Returns when the op ends. */
@@ -96,9 +106,9 @@ run_op(const Program *p, State *s, Py_ssize_t op, int64_t time)
     int64_t ended = plus(time, duration);
     if (engine >= 0) {
         const Needs needs = {p->op_share[op], p->op_blocks[op], p->op_size[op], p->op_tail[op]};
-        if (s->load && needs.share && p->op_uncached[op] &&
-            is_evicted(s, on, p->op_cached[op], when_room(&s->load[engine], time, needs))) {
-            duration = plus(duration, p->op_uncached[op]);
+        if (s->load && needs.share && p->op_uncached[op]) {
+            const int64_t gone = missing(s, on, p->op_cached[op], when_room(&s->load[engine], time, needs));
+            duration = plus(duration, (int64_t)((__int128)p->op_uncached[op] * gone / WHOLE));
         }
         time = serve(s, engine, needs, time, duration, &ended);
         if (ended > time && p->op_share[op]) {

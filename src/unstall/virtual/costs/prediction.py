@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from unstall.replay.program import WHOLE
+from unstall.replay.program import LOST, WHOLE
 from unstall.timeline.columns import DeviceKind
 from unstall.virtual.costs.families import CallShape, Family, convolutions, describe, elementwise
 from unstall.virtual.costs.families.conv_kernels import turns
@@ -20,7 +20,7 @@ from unstall.virtual.costs.kernel_names import in_half, name_on
 from unstall.virtual.costs.measured_tables import MeasuredTables
 from unstall.virtual.costs.model import HOST_WAIT, Kernel
 from unstall.virtual.costs.occupancy import MOST, threads_on, with_blocks
-from unstall.virtual.costs.roofline import HELD, Roofline, roofline_of
+from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate
 
@@ -204,10 +204,10 @@ class Predictor:
         """
         if len(kernels) != 1:
             return kernels
-        held = size / (HELD * self.roofline.l2_bytes)
+        used = round(WHOLE * size / self.roofline.l2_bytes)
         least = self.roofline.floor_ns + size / self.roofline.bytes_per_ns
-        more = max(round(least) - kernels[0].duration_ns, 0) if held <= 1 else 0
-        return (replace(kernels[0], cached=min(round(WHOLE * held), MOST), uncached_ns=more),)
+        more = max(round(least) - kernels[0].duration_ns, 0) if used < LOST else 0
+        return (replace(kernels[0], cached=min(used, MOST), uncached_ns=more),)
 
     def _kernels(self, answer: Estimate, share: int, of_lists: Signature | None) -> tuple[Kernel, ...]:
         """Returns the kernels of the measured call that is nearest to an estimate, scaled to the
