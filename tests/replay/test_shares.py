@@ -68,6 +68,22 @@ def test_an_op_waits_until_one_that_was_launched_earlier_has_given_out_all_its_b
     assert times(engine, ops) == [(0, 100), (90, 190)]
 
 
+def test_an_op_waits_for_its_slowest_blocks_if_it_must_meet_others_on_a_multiprocessor(engine: str) -> None:
+    # The first uses half of the rate of 40 % of the multiprocessors. There, half of the time, they are the first's.
+    first = Op(1_000, share=200, blocks=400, size=100)
+
+    assert times(engine, [first, Op(75, share=500, blocks=1_000, size=100)]) == [(0, 1_000), (0, 100)]
+    # 60 % of the multiprocessors are free.
+    assert times(engine, [first, Op(90, share=500, blocks=600, size=100)]) == [(0, 1_000), (0, 100)]
+
+
+def test_an_op_on_few_multiprocessors_gets_only_their_part_of_the_rate(engine: str) -> None:
+    whole = Op(1_000, share=1, blocks=900, size=1_000)  # on the others, ten blocks fit each
+
+    assert times(engine, [whole, Op(100, share=100, blocks=1_000, size=100)])[1] == (0, 100)
+    assert times(engine, [whole, Op(100, share=400, blocks=1_000, size=100)])[1] == (0, 400)
+
+
 def test_blocks_that_find_room_in_twice_as_many_waves_take_twice_as_long(engine: str) -> None:
     # The first fills half of each multiprocessor, so one instead of two blocks of the second fit.
     assert times(engine, [Op(1_000, share=1, blocks=2_000, size=250), Op(100, share=1, blocks=2_000, size=500)]) == [

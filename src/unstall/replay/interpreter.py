@@ -371,21 +371,31 @@ class Needs(NamedTuple):
 
     def pace(self, use: Use) -> int:
         """Returns the op's rate beside other ops that use `use`, in thousandths of its rate alone.
-        It is the least of three rates:
+        It is the least of four rates:
 
         - A kernel uses the device unevenly: it waits for memory, and then it moves bytes at the
           full rate. So an op with a share of 30 % is modelled as an op that needs the whole engine
           for 30 % of the time. If other ops need the engine for 50 % of the time, the op and the
-          others need it at once for 15 % of the time, and the op waits.
+          others need it at once for 15 % of the time, and the op waits. If the op and the others
+          have so many thread blocks that they must meet on some multiprocessors, it is there that
+          they need one at once, and the op waits for its slowest blocks.
         - The op gets no more than the other ops leave.
         - If its thread blocks must be run in more turns than alone (see `waves`), the op takes as
           much longer.
+        - If its thread blocks find no room beside those of the others, it gets no more than the
+          part of the rate that belongs to the multiprocessors without blocks.
         """
-        pace = min(WHOLE - self.share * use.rate // WHOLE, (WHOLE - use.rate) * WHOLE // self.share)
+        share, rate = self.share, use.rate
+        mine = min(self.blocks or WHOLE, WHOLE)
+        if use.touched and mine + use.touched > WHOLE:
+            share, rate = min(share * WHOLE // mine, WHOLE), min(rate * WHOLE // use.touched, WHOLE)
+        pace = min(WHOLE - share * rate // WHOLE, (WHOLE - use.rate) * WHOLE // self.share)
         if not self.blocks or not use.touched:
             return pace
         waves = self.waves(use)
-        return min(pace, WHOLE * self.waves(Use()) // waves if waves else 0)
+        pace = min(pace, WHOLE * self.waves(Use()) // waves if waves else 0)
+        has_room_beside = WHOLE - use.filled * WHOLE // use.touched >= self.size
+        return pace if has_room_beside else min(pace, (WHOLE - use.touched) * WHOLE // self.share)
 
 
 class _Load:

@@ -124,13 +124,24 @@ waves(Needs needs, Use use)
 static int32_t
 pace(Needs needs, Use use)
 {
-    const int64_t meeting = WHOLE - (int64_t)needs.share * use.rate / WHOLE;
+    int64_t share = needs.share, rate = use.rate;
+    const int64_t mine = needs.blocks && needs.blocks < WHOLE ? needs.blocks : WHOLE;
+    if (use.touched && mine + use.touched > WHOLE) {
+        share = share * WHOLE / mine < WHOLE ? share * WHOLE / mine : WHOLE;
+        rate = rate * WHOLE / use.touched < WHOLE ? rate * WHOLE / use.touched : WHOLE;
+    }
+    const int64_t meeting = WHOLE - share * rate / WHOLE;
     const int64_t unused = (int64_t)(WHOLE - use.rate) * WHOLE / needs.share;
     int64_t pace = meeting < unused ? meeting : unused;
     if (needs.blocks && use.touched) {
         const int64_t more = waves(needs, use);
         const int64_t placed = more ? WHOLE * waves(needs, (Use){0, 0, 0}) / more : 0;
         pace = placed < pace ? placed : pace;
+        const int64_t left = WHOLE - (int64_t)use.filled * WHOLE / use.touched;
+        if (left < needs.size) {
+            const int64_t most = (int64_t)(WHOLE - use.touched) * WHOLE / needs.share;
+            pace = most < pace ? most : pace;
+        }
     }
     return (int32_t)pace;
 }
