@@ -23,6 +23,7 @@ class Op:
     blocks: int = 0
     size: int = 1
     cached: int = 0
+    data: int = 0
     tail: int = 0
     uncached: int = 0
     after: int = -1
@@ -74,6 +75,7 @@ def program(
             blocks=column(ops, "blocks", np.int32),
             size=column(ops, "size", np.int32),
             cached=column(ops, "cached", np.int32),
+            data=column(ops, "data", np.int32),
             tail=column(ops, "tail", np.int64),
             uncached=column(ops, "uncached", np.int64),
             after=column(ops, "after", np.int32),
@@ -140,6 +142,7 @@ def programs(draw: st.DrawFn) -> Program:
                     blocks=draw(st.sampled_from([0, 0, 10, 970, 1940, 40_000])),
                     size=draw(st.sampled_from([1, 62, 250, 984, 1000])),
                     cached=draw(st.sampled_from([0, 0, 400, 900, 3000])),
+                    data=draw(st.integers(0, 3)),
                     tail=draw(st.sampled_from([0, 0, 5, 2000])),
                     uncached=draw(st.sampled_from([0, 0, 10, 1000])),
                     after=draw(st.just(-1) | st.integers(-1, op_count + further - 1)),
@@ -193,6 +196,7 @@ def random_program(count: int, seed: int = 0, *, streams: int = 8, threads: int 
             blocks=rng.choice([0, 500, 970, 2_000], size=total).astype(np.int32),
             size=rng.choice([62, 250, 984], size=total).astype(np.int32),
             cached=rng.choice([0, 400, 700], size=total).astype(np.int32),
+            data=rng.integers(0, 3, size=total).astype(np.int32),
             tail=rng.choice([0, 5], size=total),
             uncached=rng.choice([0, 10], size=total),
             after=np.maximum(after, -1).astype(np.int32),

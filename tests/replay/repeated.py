@@ -100,6 +100,7 @@ def repeat(program: Program, times: int) -> Program:
             blocks=each_op(ops.blocks),
             size=each_op(ops.size),
             cached=each_op(ops.cached),
+            data=each_op(ops.data),
             tail=each_op(ops.tail),
             uncached=each_op(ops.uncached),
             after=_carried(ops.after, first_op, last_op, times, likes(ops.stream, ops.after, first_op, last_op)),

@@ -75,12 +75,12 @@ def test_all_files_of_the_c_engine_are_built() -> None:
 
 
 @built
-@pytest.mark.parametrize("count", [0, 24, 26])
+@pytest.mark.parametrize("count", [0, 25, 27])
 def test_the_c_engine_wants_all_of_its_arguments(count: int) -> None:
     from unstall.replay import _engine
 
     nothing: list[Any] = [np.zeros(0, dtype=np.int32)] * count
-    with pytest.raises(TypeError, match=f"replay takes 25 arguments, not {count}"):
+    with pytest.raises(TypeError, match=f"replay takes 26 arguments, not {count}"):
         _engine.replay(*nothing)
 
 
@@ -90,7 +90,7 @@ def test_the_c_engine_reads_no_column_that_is_not_aligned() -> None:
 
     code, row, nothing = np.zeros(1, dtype=np.int8), np.zeros(1, dtype=np.int32), np.zeros(0, dtype=np.int32)
     apart = memoryview(bytearray(9))[1:].cast("q")
-    arguments: list[Any] = [code, row, row, row, *[apart] * 4, *[nothing] * 7, *[apart[:0]] * 6, nothing, 1, 0, 1]
+    arguments: list[Any] = [code, row, row, row, *[apart] * 4, *[nothing] * 8, *[apart[:0]] * 6, nothing, 1, 0, 1]
     with pytest.raises(ValueError, match=r"instructions\.work must be one contiguous column of int64"):
         _engine.replay(*arguments)
 

@@ -93,8 +93,10 @@ def test_blocks_that_find_room_in_twice_as_many_waves_take_twice_as_long(engine:
 
 
 def test_ops_of_two_streams_whose_data_does_not_fit_together_miss_the_cache(engine: str) -> None:
-    def ends(cached: int) -> list[int]:
-        ops = [Op(100, stream=at % 2, engine=0, share=1, cached=cached, uncached=50) for at in range(4)]
+    def ends(cached: int, data: tuple[int, int] = (0, 0)) -> list[int]:
+        ops = [
+            Op(100, stream=at % 2, engine=0, share=1, cached=cached, data=data[at % 2], uncached=50) for at in range(4)
+        ]
         whole = program(*(Do(Code.LAUNCH, stream=op.stream, ops=[op]) for op in ops), devices=[0, 0], engines=1)
         return list(map(int, RESUMABLE[engine](whole.capacity, True).feed(whole).op_end))
 
@@ -102,6 +104,8 @@ def test_ops_of_two_streams_whose_data_does_not_fit_together_miss_the_cache(engi
     assert ends(cached=350) == [100, 100, 225, 225]  # the first op of a stream is taken to find its data
     assert ends(cached=435) == [100, 100, 250, 250]
     assert ends(cached=700) == [100, 100, 250, 250]
+    assert ends(cached=435, data=(1, 2)) == [100, 100, 250, 250]
+    assert ends(cached=435, data=(1, 1)) == [100, 100, 200, 200]
     assert ends(cached=870) == [100, 100, 200, 200]  # alone, they miss the cache too
 
 

@@ -145,6 +145,7 @@ def _assemble(
             blocks=np.zeros(len(queue.engine), dtype=np.int32),
             size=np.ones(len(queue.engine), dtype=np.int32),
             cached=np.zeros(len(queue.engine), dtype=np.int32),
+            data=np.zeros(len(queue.engine), dtype=np.int32),
             tail=np.zeros(len(queue.engine), dtype=np.int64),
             uncached=np.zeros(len(queue.engine), dtype=np.int64),
             after=across.after,

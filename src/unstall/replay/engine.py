@@ -116,7 +116,10 @@ def _replayed(times: tuple[bytearray, bytearray, bytearray, bytearray]) -> Repla
 
 
 _Columns: TypeAlias = tuple[
-    I8, I32, I32, I32, *tuple[I64, I64, I64, I64], I32, I32, I32, I32, I32, I32, I32, I64, I64, I64, I64, I64, I64, I32
+    *tuple[I8, I32, I32, I32, I64, I64, I64, I64],
+    *tuple[I32, I32, I32, I32, I32, I32, I32, I32],
+    *tuple[I64, I64, I64, I64, I64, I64],
+    I32,
 ]
 
 
@@ -137,6 +140,7 @@ def _columns(program: Program) -> _Columns:
         ops.blocks,
         ops.size,
         ops.cached,
+        ops.data,
         ops.after,
         ops.duration,
         ops.latency,

@@ -137,7 +137,7 @@ class Replay:
         self._held: list[int] = []  # by stream: until when an event holds its next op
         self._free: list[int] = []  # by engine: when all its work so far is done
         self._queue: list[list[int]] = []  # by stream: ends of its last launches
-        self._last_ops: dict[int, deque[tuple[int, int, int]]] = {}  # by stream: (begin, end, use of the cache)
+        self._last_ops: dict[int, deque[_Served]] = {}
         self._end: list[int] = []  # by instruction
         self._marked: list[int] = []
         self._op_end: list[int] = []
@@ -202,7 +202,7 @@ class Replay:
         op_gap, op_lag = ops.gap.tolist(), ops.lag.tolist()
         columns_of_needs = (ops.share, ops.blocks, ops.size, ops.tail)
         needs = [Needs(*row) for row in zip(*(column.tolist() for column in columns_of_needs), strict=True)]
-        op_cached, op_uncached = ops.cached.tolist(), ops.uncached.tolist()
+        op_cached, op_data, op_uncached = ops.cached.tolist(), ops.data.tolist(), ops.uncached.tolist()
         device_of_stream = program.device_of_stream.tolist()
         clock, ready, held, marked = self._clock, self._ready, self._held, self._marked
 
@@ -244,11 +244,12 @@ class Replay:
                         duration = op_duration[number]
                         if self._loads is not None and needs[number].share and op_uncached[number]:
                             begins = self._loads[engine].when_room(time, needs[number])
-                            missing = self._missing(device_of_stream, on, op_cached[number], begins)
+                            missing = self._missing(device_of_stream, on, op_cached[number], op_data[number], begins)
                             duration += op_uncached[number] * missing // WHOLE
                         time, ended = self._serve(engine, needs[number], time, duration)
                         if ended > time and needs[number].share:
-                            self._last_ops.setdefault(on, deque(maxlen=2)).append((time, ended, op_cached[number]))
+                            served = _Served(time, ended, op_cached[number], op_data[number])
+                            self._last_ops.setdefault(on, deque(maxlen=2)).append(served)
                     op_start[number] = time
                     self._op_end[first_op + number] = ready[on] = ended
                     finished = max(finished, ended)
@@ -287,22 +288,23 @@ class Replay:
             branches.setdefault(op_stream[op], deque()).append(op)
         return list(branches.values())
 
-    def _missing(self, device_of_stream: list[int], on: int, cached: int, time: int) -> int:
+    def _missing(self, device_of_stream: list[int], on: int, cached: int, data: int, time: int) -> int:
         """Returns how much of the data of an op on stream `on` that was in the L2 cache is no longer there, because
         other streams used the cache since the last op on this stream, in thousandths. Only the last two ops of each
-        stream count, which are taken to use the same data. No two streams are taken to use the same data.
+        stream count, which are taken to use the same data. Ops of another stream count if they use other data.
         """
-        if not self._last_ops.get(on) or not self._last_ops[on][-1][2]:
+        if not self._last_ops.get(on) or not self._last_ops[on][-1].cached:
             return 0
         alone = _lost(cached)
-        since = self._last_ops[on][-1][0]
+        since = self._last_ops[on][-1].begun
         for stream, served in self._last_ops.items():
             if stream != on and device_of_stream[stream] == device_of_stream[on]:
+                others = [op for op in served if not data or op.data != data]
                 both = sum(
-                    its * max(min(time, ended) - max(since, begun), 0) // (ended - begun)
-                    for begun, ended, its in served
+                    op.cached * max(min(time, op.ended) - max(since, op.begun), 0) // (op.ended - op.begun)
+                    for op in others
                 )
-                cached += min(both, max(its for _, _, its in served))
+                cached += min(both, max((op.cached for op in others), default=0))
         return WHOLE * (_lost(cached) - alone) // (WHOLE - alone) if alone < WHOLE else 0
 
     def _serve(self, engine: int, needs: Needs, time: int, duration: int) -> tuple[int, int]:
@@ -313,6 +315,15 @@ class Replay:
             return time, time + duration
         load = self._loads[engine]
         return load.run_beside(time, duration, needs) if needs.share else load.run_alone(time, duration)
+
+
+class _Served(NamedTuple):
+    """When an op ran, what it used of the cache, in thousandths, and the number of its data."""
+
+    begun: int
+    ended: int
+    cached: int
+    data: int
 
 
 class Use(NamedTuple):

@@ -96,6 +96,7 @@ class Ops(msgspec.Struct, frozen=True, eq=False):
     blocks: I32  # thousandths of a thread block for each multiprocessor; 0 if unknown
     size: I32  # thousandths of a multiprocessor's room that a block fills
     cached: I32  # thousandths of the size of the L2 cache that it reads and writes
+    data: I32  # a number of the memory that it reads and writes; 0 if it is unknown
     after: I32  # an earlier op, on any stream, that it waits for; -1 for none
     duration: I64
     latency: I64  # from the end of the launching call to its arrival on the stream

@@ -28,7 +28,7 @@ _COLUMNS: dict[str, dict[type, tuple[str, ...]]] = {
         np.int64: ("work", "call", "latency", "ops"),
     },
     "ops": {
-        np.int32: ("stream", "engine", "share", "blocks", "size", "cached", "after"),
+        np.int32: ("stream", "engine", "share", "blocks", "size", "cached", "data", "after"),
         np.int64: ("duration", "latency", "gap", "lag", "tail", "uncached"),
     },
 }

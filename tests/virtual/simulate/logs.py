@@ -34,6 +34,7 @@ class Log:
         self.failed: list[RawFault] = []
         self.gone_events: list[int] = []
         self.headroom: dict[int, int] = {}
+        self.used: list[tuple[int, int, int]] = []  # (allocation, offset, bytes) of what the records use
         self.stack = -1
         self.thread = 0
         self.within = Within.NO_OPERATOR
@@ -54,11 +55,13 @@ class Log:
         id: int = -1,
         flags: int = 0,
         computing_ns: int = 0,
+        uses: Sequence[tuple[int, int, int]] = (),
     ) -> None:
         self.host_ns += 1_000
+        self.used += uses
         self.rows.append(
             (
-                *(self.host_ns, computing_ns, a, b, stream, self.thread, self.stack, id, 0),
+                *(self.host_ns, computing_ns, a, b, stream, self.thread, self.stack, id, len(uses)),
                 *(int(code), device, int(flags), int(self.within), 0),
             )
         )
@@ -89,13 +92,21 @@ class Log:
         yield
         self.write(LogCode.MARK_END)
 
-    def launch(self, duration_ns: int, stream: int = 0, device: int = 0, **of: Any) -> int:
-        """One kernel of that duration; see `Fixed`. Returns the number of its request for memory."""
+    def launch(
+        self,
+        duration_ns: int,
+        stream: int = 0,
+        device: int = 0,
+        uses: Sequence[tuple[int, int, int]] = (),
+        **of: Any,
+    ) -> int:
+        """One kernel, which uses that memory; see `Fixed`. Returns the number of its request for memory."""
         raw = (f"{duration_ns}", repr(sorted(of.items())), (), ())
         if raw not in self.operators:
             self.operators.append(raw)
         self._allocations += 1
-        self.write(LogCode.LAUNCH, 0, self._allocations, id=self.operators.index(raw), stream=stream, device=device)
+        operator = self.operators.index(raw)
+        self.write(LogCode.LAUNCH, 0, self._allocations, id=operator, stream=stream, device=device, uses=uses)
         return self._allocations
 
     def malloc(self, size: int, stream: int = 0, device: int = 0) -> int:
@@ -115,8 +126,9 @@ class Log:
 
     def take(self) -> tuple[bytes, bytes, bytes]:
         taken, self.rows = self.rows, []
+        used, self.used = [(*use, 0, b"") for use in self.used], []
         gone, self.gone_events = self.gone_events, []
-        return np.array(taken, RECORD).tobytes(), np.zeros(0, USE).tobytes(), np.array(gone, np.int64).tobytes()
+        return np.array(taken, RECORD).tobytes(), np.array(used, USE).tobytes(), np.array(gone, np.int64).tobytes()
 
     def signatures(self, first: int) -> Sequence[tuple[Any, ...]]:
         return self.operators[first:]
@@ -235,6 +247,8 @@ class Fixed:
             int(signature.name),
             DeviceKind(of.pop("kind", DeviceKind.KERNEL)),
             share=of.pop("share", 1000 if of.pop("fills", True) else 1),
+            cached=of.pop("cached", 0),
+            uncached_ns=of.pop("uncached_ns", 0),
             module=of.pop("module", 0),
             host_ns=of.pop("before_each_ns", 0),
         )

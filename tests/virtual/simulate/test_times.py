@@ -295,6 +295,24 @@ def test_a_kernel_is_slower_beside_one_that_leaves_it_too_little() -> None:
     assert ops(simulator.timeline()) == [(0, 5_000, 75_000), (1, 7_000, 75_000 + 40_896)]
 
 
+@pytest.mark.parametrize(("allocation", "longer"), [(1, False), (2, True)])
+@pytest.mark.parametrize("captured", [False, True])
+def test_streams_evict_each_others_data_unless_they_use_the_same(allocation: int, longer: bool, captured: bool) -> None:
+    log, simulator = begin()
+    if captured:
+        log.write(LogCode.CAPTURE_BEGIN, 1, 77, stream=3)
+        log.write(LogCode.EVENT_RECORD, 1, stream=3)
+        log.write(LogCode.EVENT_WAIT, 1, stream=4)
+    for at in range(4):
+        uses = [(1 if at % 2 else allocation, 0, MIB), (9, MIB, MIB)]
+        log.launch(50_000, stream=3 + at % 2, share=1, cached=500, uncached_ns=10_000, uses=uses)
+    if captured:
+        log.write(LogCode.CAPTURE_END, 1, stream=3)
+        log.write(LogCode.GRAPH_LAUNCH, 1)
+    lengths = sorted(end - start for _, start, end in ops(simulator.timeline()))
+    assert lengths == [50_000, 50_000, *([60_000] * 2 if longer else [50_000] * 2)]
+
+
 def test_a_program_that_did_nothing_has_an_empty_timeline() -> None:
     _, simulator = begin()
     timeline = simulator.timeline()

@@ -15,7 +15,7 @@ static const struct {
     {"ops.stream", 4, 1, OP_STREAM},            {"ops.engine", 4, 1, OP_STREAM},
     {"ops.share", 4, 1, OP_STREAM},             {"ops.blocks", 4, 1, OP_STREAM},
     {"ops.size", 4, 1, OP_STREAM},              {"ops.cached", 4, 1, OP_STREAM},
-    {"ops.after", 4, 1, OP_STREAM},
+    {"ops.data", 4, 1, OP_STREAM},              {"ops.after", 4, 1, OP_STREAM},
     {"ops.duration", 8, 0, OP_STREAM},          {"ops.latency", 8, 0, OP_STREAM},
     {"ops.gap", 8, 0, OP_STREAM},               {"ops.lag", 8, 0, OP_STREAM},
     {"ops.tail", 8, 0, OP_STREAM},              {"ops.uncached", 8, 0, OP_STREAM},
@@ -188,6 +188,7 @@ take_program(PyObject *const *arguments, Program *p, Columns *held, long long *c
     p->op_blocks = rows[OP_BLOCKS];
     p->op_size = rows[OP_SIZE];
     p->op_cached = rows[OP_CACHED];
+    p->op_data = rows[OP_DATA];
     p->op_after = rows[OP_AFTER];
     p->op_duration = rows[OP_DURATION];
     p->op_latency = rows[OP_LATENCY];

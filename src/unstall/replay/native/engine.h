@@ -27,7 +27,7 @@ enum { CALL, LAUNCH, RECORD, STREAM_WAIT, SYNC_STREAM, SYNC_DEVICE, SYNC_EVENT, 
 
 enum {
     CODE, THREAD, STREAM, TARGET, WORK, CALLS, LATENCY, OPS,
-    OP_STREAM, OP_ENGINE, OP_SHARE, OP_BLOCKS, OP_SIZE, OP_CACHED, OP_AFTER, OP_DURATION, OP_LATENCY, OP_GAP,
+    OP_STREAM, OP_ENGINE, OP_SHARE, OP_BLOCKS, OP_SIZE, OP_CACHED, OP_DATA, OP_AFTER, OP_DURATION, OP_LATENCY, OP_GAP,
     OP_LAG, OP_TAIL, OP_UNCACHED,
     DEVICE_OF_STREAM, COLUMNS
 };
@@ -40,16 +40,16 @@ typedef struct {
     const int8_t *code;
     const int32_t *thread, *stream, *target;
     const int64_t *work, *call, *latency, *ends; /* `ends`: the end of an instruction's ops */
-    const int32_t *op_stream, *op_engine, *op_share, *op_blocks, *op_size, *op_cached, *op_after;
+    const int32_t *op_stream, *op_engine, *op_share, *op_blocks, *op_size, *op_cached, *op_data, *op_after;
     const int64_t *op_duration, *op_latency, *op_gap, *op_lag, *op_tail, *op_uncached;
     const int32_t *device_of_stream;
     const Py_ssize_t *joint; /* by op: the member of a joint operation that it is, or -1; NULL if there are none */
 } Program;
 
-/* When an op ran, and what it uses of the cache, in thousandths. */
+/* When an op ran, what it uses of the cache, in thousandths, and with which data. */
 typedef struct {
     int64_t begun, ended;
-    int32_t cached;
+    int32_t cached, data;
 } Served;
 
 typedef struct {

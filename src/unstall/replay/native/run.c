@@ -57,12 +57,19 @@ arrival(const Program *p, const State *s, const Launch *launch, Py_ssize_t op)
     return after < 0 ? time : later(time, plus(s->op_ends[after], p->op_lag[op]));
 }
 
-/* Returns how much of the cache an op uses from `since` until `time`. */
+/* Returns how much of the cache an op uses for other data than `data`. */
 static int64_t
-used_meanwhile(const Served *op, int64_t since, int64_t time)
+used_by(const Served *op, int32_t data)
+{
+    return data && op->data == data ? 0 : op->cached;
+}
+
+/* Returns how much of the cache an op uses for other data than `data` from `since` until `time`. */
+static int64_t
+used_meanwhile(const Served *op, int32_t data, int64_t since, int64_t time)
 {
     const int64_t from = later(since, op->begun), until = time < op->ended ? time : op->ended;
-    return until > from ? (int64_t)((__int128)op->cached * (until - from) / (op->ended - op->begun)) : 0;
+    return until > from ? (int64_t)((__int128)used_by(op, data) * (until - from) / (op->ended - op->begun)) : 0;
 }
 
 /* Returns how much of some data is gone from the cache, once as much of it was used. */
@@ -76,7 +83,7 @@ lost(int64_t used)
 /* Returns how much of the data of an op that was in the cache is gone, since others used it after the last op of a
    stream, in thousandths. */
 static int64_t
-missing(const State *s, const Stream *on, int32_t cached, int64_t time)
+missing(const State *s, const Stream *on, int32_t cached, int32_t data, int64_t time)
 {
     if (!on->last.cached) {
         return 0;
@@ -88,8 +95,8 @@ missing(const State *s, const Stream *on, int32_t cached, int64_t time)
         if (other != on && other->index == on->index) {
             const int64_t since = on->last.begun;
             const int64_t both =
-                used_meanwhile(&other->last, since, time) + used_meanwhile(&other->before_last, since, time);
-            const int64_t most = larger(other->last.cached, other->before_last.cached);
+                used_meanwhile(&other->last, data, since, time) + used_meanwhile(&other->before_last, data, since, time);
+            const int64_t most = later(used_by(&other->last, data), used_by(&other->before_last, data));
             used += both < most ? both : most;
         }
     }
@@ -107,13 +114,14 @@ run_op(const Program *p, State *s, Py_ssize_t op, int64_t time)
     if (engine >= 0) {
         const Needs needs = {p->op_share[op], p->op_blocks[op], p->op_size[op], p->op_tail[op]};
         if (s->load && needs.share && p->op_uncached[op]) {
-            const int64_t gone = missing(s, on, p->op_cached[op], when_room(&s->load[engine], time, needs));
+            const int64_t begins = when_room(&s->load[engine], time, needs);
+            const int64_t gone = missing(s, on, p->op_cached[op], p->op_data[op], begins);
             duration = plus(duration, (int64_t)((__int128)p->op_uncached[op] * gone / WHOLE));
         }
         time = serve(s, engine, needs, time, duration, &ended);
         if (ended > time && p->op_share[op]) {
             on->before_last = on->last;
-            on->last = (Served){time, ended, p->op_cached[op]};
+            on->last = (Served){time, ended, p->op_cached[op], p->op_data[op]};
         }
     }
     s->op_start[op] = time;

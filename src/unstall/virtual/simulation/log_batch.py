@@ -46,6 +46,7 @@ class LogBatch:
     Attributes:
         records: The records.
         number: The number of the first record, counted from the start of the log.
+        data: For each record, a number of the memory that it uses (`data_of`).
         captured: For each record, whether it was captured into a CUDA graph, so that nothing runs.
         instead: By row, the number of the recipe (what is simulated) that replaces the usual one.
         events: By row, the CUDA event that a copy records at its end.
@@ -53,10 +54,11 @@ class LogBatch:
         insertions: The calls of the driver that are inserted before records.
     """
 
-    def __init__(self, records: np.ndarray, number: int) -> None:
+    def __init__(self, records: np.ndarray, number: int, data: np.ndarray) -> None:
         """`number` is the number of the first of `records`, counted from the start of the log."""
         self.records = records
         self.number = number
+        self.data = data
         self.captured = np.zeros(len(records), np.bool_)
         self.instead: dict[int, int] = {}
         self.events: dict[int, int] = {}

@@ -82,6 +82,7 @@ class Op:
         size: How much of a multiprocessor's room for thread blocks one block takes, in thousandths.
         tail: How long before its end the op leaves the device to others.
         cached: How much the op reads and writes, in thousandths of the size of the L2 cache.
+        data: For an op of a CUDA graph, a number of the memory that it reads and writes (`data_of`); else 0.
         uncached: How much longer the op takes if its data is not in the L2 cache.
     """
 
@@ -101,6 +102,7 @@ class Op:
     size: int = 1
     tail: int = 0
     cached: int = 0
+    data: int = 0
     uncached: int = 0
 
 
@@ -164,6 +166,7 @@ class OpRows:
     size: np.ndarray
     tail: np.ndarray
     cached: np.ndarray
+    data: np.ndarray
     uncached: np.ndarray
 
     @property
@@ -307,6 +310,7 @@ _OP_TYPES: dict[str, type] = {
     "size": np.int32,
     "tail": np.int64,
     "cached": np.int32,
+    "data": np.int32,
     "uncached": np.int64,
 }
 

@@ -5,6 +5,7 @@ one, because their order matters. This is done before the batch is simulated.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -68,7 +69,7 @@ class Server:
     def __init__(self, simulation: BatchSimulation, settings: str) -> None:
         self._simulation = simulation
         self.requests = Requests(simulation.costs.device, settings, self)
-        self._batch = LogBatch(np.zeros(0), 0)
+        self._batch = LogBatch(np.zeros(0), 0, np.zeros(0))
         self._row = 0
         self._events = 0
         self._handles = CublasHandles()
@@ -208,7 +209,9 @@ class Server:
                     capture.record(a, place)
                 elif code in _OPS:
                     recipe = self._batch.recipes(simulation.actions, self._row, self._row + 1)[0]
-                    capture.add(simulation.actions.recipes.ops_of(int(recipe)), place)
+                    data = int(self._batch.data[self._row])
+                    ops = [replace(op, data=data) for op in simulation.actions.recipes.ops_of(int(recipe))]
+                    capture.add(ops, place)
 
     def _graph(self, code: int, device: int, stream: int, a: int, b: int) -> None:
         """Handles a record that begins or ends the capture of a CUDA graph, or frees the graph with

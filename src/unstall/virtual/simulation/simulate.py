@@ -138,14 +138,18 @@ class Simulation:
             self.actions.know(raw)
         self.clock.know(stacks)
 
-    def feed(self, records: np.ndarray) -> None:
+    def feed(self, records: np.ndarray, data: np.ndarray) -> None:
         """Simulates the next records of the shim's log. All signatures and stacks to which the
         records refer must have been passed to `know` before.
+
+        Args:
+            records: The records.
+            data: For each record, a number of the memory that it uses (`data_of`).
         """
         if not len(records):
             return
         self._threads = max(self._threads, int(records["thread"].max()) + 1)
-        batch = LogBatch(records, self.history.happened.length)
+        batch = LogBatch(records, self.history.happened.length, data)
         self.first_uses.serve(batch)
         self.server.serve(batch)
         self.run(batch, len(records))
@@ -285,7 +289,7 @@ class Simulation:
         self._turns.remember(ends_of_own)
         stream_row = self._streams_of(code, of_row, rows.device, rows.stream)
 
-        ops, op_of, op = self._ops(step, stream_row, rows.device[of_row])
+        ops, op_of, op = self._ops(step, stream_row, rows.device[of_row], batch.data[row[of_row]])
         program = Program(
             instructions=Instructions(
                 code=code,
@@ -319,13 +323,14 @@ class Simulation:
         columns = ("code", "thread", "stack", "id", "a", "b")
         self.history.happened.append(**{name: records[name] for name in columns})
 
-    def _ops(self, step: I64, stream_row: I32, device: I64) -> tuple[Ops, I64, I64]:
+    def _ops(self, step: I64, stream_row: I32, device: I64, data: I32) -> tuple[Ops, I64, I64]:
         """Returns the device ops of instructions, the instruction of each op, and the row of each op in the recipes.
 
         Args:
             step: The step of each instruction, as a row of the recipes.
             stream_row: The stream of each instruction, or -1.
             device: The device of each instruction, or -1.
+            data: A number of the memory that each instruction uses, or 0.
         """
         steps, rows = self.actions.recipes.steps, self.actions.recipes.ops
         count = steps.ops[step]
@@ -343,6 +348,7 @@ class Simulation:
             blocks=rows.blocks[op],
             size=rows.size[op],
             cached=rows.cached[op],
+            data=np.maximum(rows.data[op], data[op_of]),
             tail=rows.tail[op],
             uncached=rows.uncached[op],
             after=np.where(rows.after[op] >= 0, before + first[op_of] + rows.after[op], -1).astype(np.int32),
