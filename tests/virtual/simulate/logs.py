@@ -185,6 +185,7 @@ HOST = HostCosts(
     nested=1_000,
     operator_end=100,
     frame=50,
+    warm_frame=50,
     bytecode=2,
     cold=0,
     engine=0,

@@ -82,6 +82,21 @@ def test_the_backward_pass_pays_for_nodes_that_it_runs_and_not_for_those_recorde
     assert charged == [0, NODE, 0, NODE, 0]
 
 
+def test_a_frame_takes_less_in_a_loop_over_few_operators() -> None:
+    code = compile("", "", "exec")
+    costs = replace(COSTS, cold=0, frame=900, warm_frame=100, bytecode=0, warm_operators=2)
+    log, host = Log(), ModelledHost(costs)
+    host.know([[], [(code, 0)]])
+    for name in "abcabcdabcdeabcde":  # two, three and four others since the last one of a name
+        log.stack = 0
+        with log.mark("outside"):
+            pass
+        log.stack = 1
+        _operators(log, name)
+    records = np.array(log.rows, RECORD)
+    assert _begins(log, _work(host, records).tolist())[3:] == [*[100] * 3, 900, *[500] * 4, *[900] * 6]
+
+
 def test_an_operator_is_the_colder_the_more_others_were_called_since_except_for_autograd() -> None:
     log = Log()
     _operators(log, *"aababcabcdabcdea")

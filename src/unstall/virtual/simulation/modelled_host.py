@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import HostCosts
@@ -46,9 +45,9 @@ class ModelledHost:
         self._costs = costs
         self._real = MeasuredHost()
         self._stacks: list[Stack] = []
-        self._between: dict[int, int] = {}
+        self._between: dict[int, tuple[int, int]] = {}
         self._last: dict[int, int] = {}
-        self._lately = Lately(costs.warm_operators, costs.cold_operators)
+        self._lately = Lately(costs.cold_operators)
         self._depth: dict[int, int] = {}  # by thread: the number of open operators
         self._nodes: dict[int, int] = {}  # by thread: the number of nodes that autograd has recorded
         self._allocated: dict[int, int] = {}  # by thread: how often the operator that it began last has allocated
@@ -62,7 +61,8 @@ class ModelledHost:
         nested, stack = self._nested(records), records["stack"].astype(np.int64)
         of_autograd = (stack == NO_PYTHON) & (records["thread"] != _MAIN_THREAD)
         work: I64 = np.where(begins & nested, usual + costs.nested - costs.operator, usual)
-        cold = self._lately.cold(records, begins)
+        others = self._lately.others(records, begins)
+        cold = np.clip((others - costs.warm_operators) / (costs.cold_operators - costs.warm_operators), 0.0, 1.0)
         work += np.rint(costs.cold * cold * (begins & ~of_autograd)).astype(np.int64)
         work[self._freed_for_another(records) & ~of_autograd] += costs.foreign_free
         work[begins & ~nested & of_autograd] += costs.node
@@ -72,7 +72,7 @@ class ModelledHost:
         work += np.rint(listed * (costs.use + cold * ~of_autograd * (costs.cold_use - costs.use))).astype(np.int64)
         work[nested & self._further_allocations(records, begins)] += costs.further_result
         before = previous(records["thread"], stack, self._last, _UNKNOWN)
-        self._charge_python(work, before, stack)
+        self._charge_python(work, before, stack, others)
         real = self._real.work(records, usual, woken, begun)
         outside = (records["thread"] == _MAIN_THREAD) & (records["within"] == Within.NO_OPERATOR)
         for row in np.flatnonzero(outside & (real - work > _NOTED_NS)).tolist():
@@ -84,7 +84,8 @@ class ModelledHost:
         before = self._last.get(moment.thread, _UNKNOWN)
         self._last[moment.thread] = moment.stack
         moved = moment.stack != before and moment.stack >= 0 and before >= -1
-        work = self._moved((before + 1) << 32 | moment.stack) if moved else 0
+        others = self._lately.now(moment.thread)
+        work = self._python_ns(*self._moved((before + 1) << 32 | moment.stack), others) if moved else 0
         beyond = self._real.read(moment) - work
         if moment.thread == _MAIN_THREAD and beyond > _NOTED_NS:
             self.free.add(before, moment.stack, self._records, beyond)
@@ -93,7 +94,7 @@ class ModelledHost:
     def leave_out(self, thread: int, ns: int) -> None:
         self._real.leave_out(thread, ns)
 
-    def _charge_python(self, work: I64, before: I64, stack: I64) -> None:
+    def _charge_python(self, work: I64, before: I64, stack: I64, others: I64) -> None:
         """Adds to `work` the cost of the Python code that ran before each record of the shim's log.
 
         Args:
@@ -101,12 +102,16 @@ class ModelledHost:
             before: For each record, the number of the Python stack of the record before it of the
                 same thread; -1 for an unknown stack.
             stack: For each record, the number of its own Python stack; negative if it has none.
+            others: For each record, what `Lately.others` returned.
         """
         moved = np.flatnonzero((stack != before) & (stack >= 0) & (before >= -1))
         if not len(moved):
             return
         pairs = ((before[moved] + 1) << 32 | stack[moved]).tolist()
-        work[moved] += np.array([self._moved(pair) for pair in pairs], np.int64)
+        work[moved] += np.array(
+            [self._python_ns(*self._moved(pair), of) for pair, of in zip(pairs, others[moved].tolist(), strict=True)],
+            np.int64,
+        )
 
     def _nested(self, records: np.ndarray) -> Bool:
         """Returns, for each record of the shim's log, whether its thread is in an operator. The
@@ -164,12 +169,19 @@ class ModelledHost:
                 self._makers[allocation] = thread
         return result
 
-    def _moved(self, pair: int) -> int:
+    def _python_ns(self, entered: int, units: int, others: int) -> int:
+        """Returns the cost of Python code that enters so many frames and runs so many units of bytecode. A frame costs
+        less if the thread has begun few other operators: then the CPU's caches still hold what the frame needs.
+        """
+        costs = self._costs
+        cold = min(max(others / max(costs.warm_operators, 1) - 1, 0.0), 1.0)
+        return round(entered * (costs.warm_frame + cold * (costs.frame - costs.warm_frame))) + units * costs.bytecode
+
+    def _moved(self, pair: int) -> tuple[int, int]:
         found = self._between.get(pair)
         if found is None:
             before, after = (pair >> 32) - 1, pair & 0xFFFFFFFF
-            entered, units = passed(self._stacks[before] if before >= 0 else (), self._stacks[after])
-            found = self._between[pair] = entered * self._costs.frame + units * self._costs.bytecode
+            found = self._between[pair] = passed(self._stacks[before] if before >= 0 else (), self._stacks[after])
         return found
 
 
@@ -200,41 +212,45 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
 
 
 class Lately:
-    """Tells how far the CPU's caches have lost the code of an operator, from how many different other operators its
-    thread has begun since it began this one.
+    """Tells how many different other operators a thread has begun since it began one: the more, the less of its code is
+    in the CPU's caches.
 
     Args:
-        near: Up to so many others, they have lost none of it.
-        far: From so many on, all of it.
+        most: More than so many are not told apart.
     """
 
-    def __init__(self, near: int, far: int) -> None:
-        self._near, self._far = near, far
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._begun: dict[int, list[int]] = {}  # by thread: operators, the one begun last is last
-        self._cold: dict[int, float] = {}  # by thread: how cold its last operator was
+        self._others: dict[int, int] = {}  # by thread: of the operator that it began last
 
-    def cold(self, records: np.ndarray, begins: Bool) -> NDArray[np.float64]:
-        """Returns, for each record of the shim's log, how cold the operator was that its thread began last before the
-        record, or at it, when it began: from 0 to 1. All records must be passed to this method in the order of the log.
+    def now(self, thread: int) -> int:
+        """Returns how many others the thread had begun when it began its last operator."""
+        return self._others.get(thread, 0)
+
+    def others(self, records: np.ndarray, begins: Bool) -> I64:
+        """Returns, for each record of the shim's log, how many other operators its thread had begun since it last began
+        the operator that it began last before the record, or at it. All records must be passed to this method in the
+        order of the log.
 
         Args:
             records: The next records of the log.
             begins: For each record, whether it begins an operator.
         """
-        result = np.zeros(len(records))
+        result = np.zeros(len(records), np.int64)
         for number, mine in by_thread(records["thread"]):
             rows = mine[begins[mine]]
             begun = self._begun.setdefault(number, [])
-            cold = [self._cold.get(number, 0.0)]
+            found = [self.now(number)]
             for operator in records["id"][rows].tolist():
-                others = self._far
+                others = self._most
                 if operator in begun:
                     others = len(begun) - 1 - begun.index(operator)
                     begun.remove(operator)
-                elif len(begun) == self._far:
+                elif len(begun) == self._most:
                     del begun[0]
                 begun.append(operator)
-                cold.append(min(max(others - self._near, 0) / (self._far - self._near), 1.0))
-            self._cold[number] = cold[-1]
-            result[mine] = np.array(cold)[np.cumsum(begins[mine])]
+                found.append(others)
+            self._others[number] = found[-1]
+            result[mine] = np.array(found)[np.cumsum(begins[mine])]
         return result
