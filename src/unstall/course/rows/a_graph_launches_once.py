@@ -53,7 +53,9 @@ ROW = Row(
         "new tensor is not seen and another shape needs another graph. Nothing within may be read on the host, "
         "random numbers have to be the GPU's, and the graph keeps its memory. graphed copies inputs in and "
         "results out, has a graph for each shape, proves that results are the same, and runs what may not be "
-        "captured as it is, with a warning that names the line (docs/graphed.md has the list)."
+        "captured as it is, with a warning that names the line (docs/graphed.md has the list).\n"
+        "On real GPUs, all graphs of a process get slower, by up to a fifth, once it has captured several, and "
+        "graphed captures a few to choose the best."
     ),
     mine=(
         'If `unstall run train.py` says "Launch-bound", a graph helps; if it says "Device-bound", it does not. '
