@@ -234,9 +234,9 @@ def test_a_copy_that_is_no_text_in_utf_8_is_refused(unstall: Cli, tmp_path: Path
         ([""], "'' is no experiment; unstall course lists them"),
         (["all", "99"], "'99' is no experiment; unstall course lists them"),
         (["8", "leak"], "'leak' is no experiment; did you mean a_leak_or_the_cache?"),
-        (["barier"], "'barier' is no experiment; did you mean barrier?"),
-        (["barrier", "bariers"], "'bariers' is no experiment; did you mean barrier?"),
-        (["barrier", "ResNet"], "no experiment is about all of barrier and ResNet; unstall course lists them"),
+        (["barier"], "no experiment is about 'barier'; did you mean barrier?"),
+        (["hang"], "no experiment is about 'hang'; unstall course lists them"),
+        (["zzzz", "barier"], "no experiment is about 'zzzz barier'; did you mean barrier?"),
         (["no_such/copies_beside_a_product.py"], "no_such/copies_beside_a_product.py does not exist"),
         ([__file__], "has the name of no experiment: a copy keeps its name"),
         (["--explain"], "--explain is about one experiment"),
@@ -267,6 +267,12 @@ def test_words_list_the_experiments_about_them_and_run_none(unstall: Cli) -> Non
     listed = json.loads(unstall("course", "first", "iteration", "--json").out)
     assert listed["schema"] == "unstall.course.table/1"
     assert [row["name"] for row in listed["rows"]] == ["the_first_call_takes_longer"]
+
+
+def test_a_question_with_numbers_in_it_is_words(unstall: Cli) -> None:
+    outcome = unstall("course", "forward", "takes", "17", "ms", "at", "all", "steps,", "ResNet")
+    assert outcome.code == 0
+    assert outcome.out.splitlines()[2].startswith(" 6  a_full_queue_makes_launches_slow")
 
 
 @pytest.mark.parametrize("more", [["--show"], ["--explain"], ["--copy", "folder"]])

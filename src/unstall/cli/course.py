@@ -9,7 +9,8 @@
     unstall course 8 --copy my-course
     unstall course my-course/the_allocator_keeps_memory.py
 
-Without EXPERIMENT, all experiments are listed. Words in its place list the experiments that are about them.
+Without EXPERIMENT, all experiments are listed. Words in its place, such as an error or a whole question, list the
+experiments that are about most of them, the best first.
 
 An experiment is a script of at most 64 lines that shows one effect, such as launches that return before their work is
 done. The script runs in a process of its own, on this machine's GPU, or on a virtual T4 if there is none. The report
@@ -36,7 +37,7 @@ from unstall.cli._arguments import add_value, parse_limit
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.cli._virtual_options import add_simulation_options
 from unstall.errors import UsageError
-from unstall.figures import counted, listed
+from unstall.figures import counted
 
 if TYPE_CHECKING:
     from unstall.course.answer import Listed
@@ -111,25 +112,23 @@ def _gpu(args: argparse.Namespace) -> str | None:
 
 def _listed(words: list[str]) -> Listed | None:
     """Returns the list of all experiments if there are no words, or of those that are about the words. Returns None if
-    one of the words names an experiment.
+    the words name experiments: all of them, or all but one (a whole question may have numbers, or the word "all").
 
     Raises:
         UsageError: No experiment is about the words.
     """
     from unstall.course.answer import Listed
-    from unstall.course.search import about, is_named, refusal
+    from unstall.course.search import about, is_named, nothing_about
     from unstall.course.table import table
 
     if not words:
         return Listed(names=list(table()))
-    if any(word == ALL or word.endswith(".py") or is_named(word) for word in words):
+    named = sum(word == ALL or word.endswith(".py") or is_named(word) for word in words)
+    if named and len(words) - named <= 1:
         return None
     if found := about(words):
         return Listed(names=found, words=" ".join(words))
-    unknown = next((word for word in words if not about([word])), None)
-    if unknown is not None:
-        raise refusal(unknown)
-    raise UsageError(f"no experiment is about all of {listed(words)}; unstall course lists them")
+    raise nothing_about(words)
 
 
 def _chosen(words: list[str]) -> _Scripts:

@@ -1,9 +1,10 @@
 """Finds the experiments of the course that a user asks for: by a name, a number, the path of a copy, or words such as
-"barrier" and "first iteration".
+"barrier", "first iteration", or a whole question.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -13,25 +14,37 @@ from unstall.course.table import names, numbers, script, table
 from unstall.did_you_mean import most_similar, suggestion
 from unstall.errors import UsageError
 
-_WORD = re.compile(r"[a-z0-9]+(?:[-_][a-z0-9]+)*")
+_WORD = re.compile(r"\d+\.\d+|c\+\+|[a-z0-9]+(?:[-_][a-z0-9]+)*")
 _ENDINGS = ("ing", "ed")
 _SHORTEST = 4  # letters, of what is left of a word without its ending
-_TITLE, _WHOLE = 10, 1  # what a word counts in a title, and what more if it is the whole word
-_NEAR = 0.75  # of difflib's ratio, from 0 to 1
+_BEGINNING = 3  # letters, of the shortest word that finds longer ones which begin with it
+_TITLE, _MORE = 2, 0.5  # how often a word counts in a title; what more if it is the whole word, or there twice
+_ENOUGH = 0.5  # of the best score: others are left out
+_SEVERAL = 5  # experiments that are found at most, unless more are as good as the best
+_NEAR, _TYPO = 0.82, 5  # difflib's ratio, from 0 to 1, and the letters of the shortest word that is taken for a typo
 _FEW = 3
 
 
 def about(words: Sequence[str]) -> list[str]:
-    """Returns the names of the experiments whose texts have all of `words`, in any order. Those with them in their
-    titles come first, then the others by number. Beginnings of words will do, and singulars for plurals. Returns [] if
-    there is no such experiment, or if `words` are only numbers.
+    """Returns the names of the experiments whose texts have most of `words`, the best first: about five at most.
+
+    The fewer experiments have a word, the more it counts; in a title it counts more. Beginnings of words will do, and
+    singulars for plurals. Returns [] if no experiment has one of the words, or if `words` are only numbers.
     """
-    asked = [stem for word in words for stem in _stems(word)]
+    asked = dict.fromkeys(stem for word in words for stem in _stems(word))
     if all(stem.isdigit() for stem in asked):
         return []
-    scores = {name: [_score(stem, *texts) for stem in asked] for name, texts in _texts().items()}
-    found = [name for name, each in scores.items() if all(each)]
-    return sorted(found, key=lambda name: -sum(scores[name]))
+    asked = {stem: None for stem in asked if len(stem) >= _BEGINNING} or asked  # "is" and "to" only if there is no more
+    scores = dict.fromkeys(_texts(), 0.0)
+    for stem in asked:
+        having = {name: count for name, texts in _texts().items() if (count := _count(stem, *texts))}
+        rare = math.log((1 + len(scores)) / (1 + len(having)))
+        for name, count in having.items():
+            scores[name] += rare * count
+    found = sorted((name for name, score in scores.items() if score), key=lambda name: -scores[name])
+    best = [scores[name] for name in found]
+    too_many = best[_SEVERAL] if len(best) > _SEVERAL else 0.0
+    return [name for name in found if scores[name] == best[0] or scores[name] > max(too_many, _ENOUGH * best[0])]
 
 
 def name_of(word: str) -> str:
@@ -49,11 +62,25 @@ def name_of(word: str) -> str:
 
 def refusal(word: str) -> UsageError:
     """Returns the error for a word that is no experiment. It names the nearest ones, or the nearest word of a text."""
-    near = most_similar(word, names()) or " or ".join(about([word])[:_FEW])
-    if not near and not word.isdigit():
-        known = sorted({each for texts in _texts().values() for text in texts for each in text})
-        near = most_similar(word.lower(), known, _NEAR)
+    near = most_similar(word, names()) or " or ".join(about([word])[:_FEW]) or _meant(word)
     return UsageError(f"{word!r} is no experiment{suggestion(near)}; unstall course lists them")
+
+
+def nothing_about(words: Sequence[str]) -> UsageError:
+    """Returns the error for words that no experiment has. It names the nearest word of a text, if one is near. A single
+    word that is a number, or nearly the name of an experiment, is refused as no experiment.
+    """
+    asked = " ".join(words)
+    if len(words) == 1 and (most_similar(asked, names()) or not re.search("[a-z]", asked.lower())):
+        return refusal(asked)
+    near = next(filter(None, map(_meant, words)), "")
+    return UsageError(f"no experiment is about {asked!r}{suggestion(near)}; unstall course lists them")
+
+
+def _meant(word: str) -> str:
+    """Returns the word of a text for which `word` is probably a typo; "" if there is none."""
+    known = {each for texts in _texts().values() for text in texts for each in text if len(each) >= _TYPO}
+    return most_similar(word.lower(), sorted(known), _NEAR) if len(word) >= _TYPO else ""
 
 
 def is_named(word: str) -> bool:
@@ -101,9 +128,16 @@ def _stems(word: str) -> Iterator[str]:
             yield joined
 
 
-def _score(stem: str, title: Sequence[str], text: Sequence[str]) -> int:
-    in_title = sum(_TITLE + _WHOLE * (word == stem) for word in title if word.startswith(stem))
-    return in_title + any(word.startswith(stem) for word in text)
+def _count(stem: str, title: Sequence[str], text: Sequence[str]) -> float:
+    """Returns how much a word counts in an experiment; 0 if the experiment does not have it."""
+    for words, times in ((title, _TITLE), (text, 1)):
+        if found := [word == stem for word in words if _finds(stem, word)]:
+            return times + _MORE * (any(found) + (words is title and len(found) > 1))
+    return 0
+
+
+def _finds(stem: str, word: str) -> bool:
+    return word.startswith(stem) if len(stem) >= _BEGINNING else word == stem
 
 
 @cache
@@ -111,7 +145,7 @@ def _texts() -> dict[str, tuple[list[str], list[str]]]:
     """Returns the words of each experiment's title, and of its other texts."""
     found = {}
     for name, row in table().items():
-        said = [row.learn, row.mine, row.change, row.author.device if row.author else ""]
+        said = [row.learn, row.mine, row.change, row.searched, row.author.device if row.author else ""]
         said += [check.sentence for check in row.checks]
         found[name] = list(_words(f"{name.replace('_', ' ')} {row.question}")), list(_words(" ".join(said)))
     return found
