@@ -13,11 +13,11 @@ _NEW = "the model takes too little time for new pinned memory"
 
 
 def _waits(what: str) -> Check:
-    return Check(f"The host waits: {what}.", _WAITS.format(what), _COPY, at_least=0.5)
+    return Check(f"The host waits for the copy: {what}.", _WAITS.format(what), _COPY, at_least=0.5)
 
 
 def _goes_on(what: str, done: str = _COPY) -> Check:
-    return Check(f"The host goes on at once: {what}.", _WAITS.format(what), done, at_most=0.4)
+    return Check(f"The host goes on before the copy has ended: {what}.", _WAITS.format(what), done, at_most=0.4)
 
 
 ROW = Row(
@@ -39,7 +39,12 @@ ROW = Row(
             _WAITS.format("upload, pageable"),
             at_most=0.8,
         ),
-        Check("Pinning first takes longer than the copy alone.", _DONE.format(_USED_AGAIN), _COPY, at_least=1.3),
+        Check(
+            "Pinning first, and then copying, takes longer than the copy from pinned memory alone.",
+            _DONE.format(_USED_AGAIN),
+            _COPY,
+            at_least=1.3,
+        ),
         Check(
             "Pinning takes longer if it has to take memory from the system.",
             _WAITS.format(_NEW_MEMORY),
@@ -57,18 +62,22 @@ ROW = Row(
     source=COPYING,
     learn=(
         "You need both: from pinned memory, non_blocking=True lets the host go on after {upload, pinned and "
-        "non_blocking, the host waits}; from ordinary (pageable) memory the host waits {upload, pageable and "
-        "non_blocking, the host waits} all the same, except for uploads of up to 64 KiB.\n"
-        "Pin a buffer once and use it again: a copy of 32 MiB from it is done after {upload, pinned and "
-        "non_blocking, done after}, in place of {upload, pageable, the host waits}. `x.pin_memory()` for each "
-        "batch copies twice: {pin_memory(), then upload, memory used again, done after} here, or {pin_memory(), "
-        "then upload, new memory, done after} if no pinned memory is left from before, which may cost more than "
-        "it saves. With workers, a DataLoader pins in a thread of its own, so that the training does not wait for "
-        "it.\n"
+        "non_blocking, the host waits}; with ordinary (pageable) memory the host waits {upload, pageable and "
+        "non_blocking, the host waits} all the same, except for uploads of up to 64 KiB (a download by "
+        '`x.to("cpu", non_blocking=True)` takes pinned memory by itself).\n'
+        "A copy of 32 MiB is done after {upload, pinned and non_blocking, done after} from pinned memory, and "
+        "after {upload, pageable, the host waits} from pageable memory. But batches have to get into pinned memory "
+        "first: `x.pin_memory()` is a copy on the host ({pin_memory(), then upload, memory used again, the host "
+        "waits}, or {pin_memory(), then upload, new memory, the host waits} into new memory), and so is "
+        "`buffer.copy_(x)` into a buffer that is pinned once, which takes about the shorter of these. With the "
+        "upload that is {pin_memory(), then upload, memory used again, done after} here: on the H200 less than "
+        "from pageable memory; on the T4 more, though the host is free earlier. So pin in another thread, as a "
+        "DataLoader with workers and pin_memory=True does. That goes for NumPy, too: torch.from_numpy shares the "
+        "array's memory, which is pageable.\n"
         "Write to a pinned source, and read what was copied to the host, only after the copy has ended "
-        "(`event.synchronize()`): before, a part of the old values may be lost, as on the H200 of the table. A "
-        "pageable source may be written as soon as the call returns. Neither way moves more data: a copy moves "
-        "its bytes once, on the current stream."
+        "(`event.synchronize()`): before, old values may be lost, some or all of them. A pageable source may be "
+        "written as soon as the call returns. All these copies are on the current stream: to compute meanwhile, a "
+        "copy needs another one (12)."
     ),
     change=(
         '`DataLoader(..., num_workers=4, pin_memory=True)` and `x = batch.to("cuda", non_blocking=True)`. With a '
