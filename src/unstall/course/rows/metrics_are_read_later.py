@@ -31,16 +31,17 @@ ROW = Row(
     ),
     source=SLIDES,
     learn=(
-        ".item() is a barrier: the host and the GPU take turns, so a step takes the sum of both works in place of "
-        "the longer one. It costs much if both work long, as with batches prepared on the host: {both busy, read "
-        "in each step, a step} a step in place of {both busy, read at the end, a step}. It costs little if the "
-        "GPU is the slow one ({GPU busy, read in each step, a step} and {GPU busy, read at the end, a step}), "
-        "although a profile then shows the GPU's work in .item(). If kernels are tiny, each .item() costs 10 to "
-        "20 us, which a short step feels ({host busy, tiny kernels, read in each step, a step} and {host busy, "
-        "tiny kernels, read at the end, a step}).\n"
-        "So keep loss.detach() (25) in a list, and read it every ten or hundred steps: you see a NaN that much "
-        "later. A MetricBuffer gives each number some steps late without a wait, but its own code takes the "
-        "host's time, more than .item() if kernels are tiny (on a real H200): use it if steps are long."
+        ".item() is a barrier: the host and the GPU take turns, so a step takes as long as the work of both, not "
+        "only as the longer one. It costs much if both have long work, as with batches prepared on the host: {both "
+        "busy, read in each step, a step} a step in place of {both busy, read at the end, a step}. It costs little "
+        "if the GPU is the slow one ({GPU busy, read in each step, a step} and {GPU busy, read at the end, a "
+        "step}), although a profile then shows the GPU's work in .item(). If kernels are tiny, each .item() costs "
+        "a few microseconds to about 20, which counts in a short step ({host busy, tiny kernels, read in each "
+        "step, a step} and {host busy, tiny kernels, read at the end, a step}).\n"
+        "So for logging (TensorBoard, a progress bar) keep loss.detach() (25) in a list, and read it every ten or "
+        "hundred steps: you see a NaN that much later. A MetricBuffer gives each number some steps late without a "
+        "wait. Its own code takes the host's time, though, which a virtual GPU leaves out: with tiny kernels it "
+        "may take longer than .item(), as on the real H200, so use it if steps are long."
     ),
     mine=(
         "`unstall run train.py` names each .item() with its gain: what a step saves without that wait. With the "
@@ -56,9 +57,7 @@ ROW = Row(
         "        values += torch.stack(kept).tolist()\n"
         "        kept.clear()"
     ),
-    differs={
-        "host busy, tiny kernels, read by a metric buffer, a step": "the model leaves out the code of MetricBuffer"
-    },
+    searched="tqdm wandb print",
     numerics="real",
     finding="sync-item",
 )

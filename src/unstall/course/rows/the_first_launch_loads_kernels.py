@@ -3,7 +3,7 @@
 from unstall.course.row import Author, Check, Row
 
 _LOADING = "in the profile of the real one, loading is no call of CUDA"
-_SLOWER = "the second run took ten times as long on the host of the real one; it is not known why"
+_SLOWER = "the second run took several times as long on the hosts of real ones; it is not known why"
 
 ROW = Row(
     number=7,
@@ -58,9 +58,12 @@ ROW = Row(
         "that a faster host could save of the first run} of it. So profile a second run. If the device is busy "
         "nearly all of that (here {second run, device busy, of the time}: this net fills the time of a T4, but "
         "not of an H200), a faster host would only wait longer. Only if the device idles in it is launching the "
-        "limit: C++ would help, but a CUDA graph helps more (19). The share of cudaLaunchKernel tells none of "
-        "this: older CUDA loads kernels within that call, newer ones elsewhere, and some profiles do not show it "
-        "as a call of CUDA at all."
+        "limit: C++ would help, but a CUDA graph helps more (19).\n"
+        "The share of cudaLaunchKernel tells none of this. With a full queue, launches wait for the GPU (CUDA takes "
+        "{full queue, share in calls of CUDA}, and the device is busy {full queue, device busy, of the time} of the "
+        "time), and a faster host gains nothing (6). With tiny kernels, launching is the limit ({tiny kernels, share "
+        "in calls of CUDA}, and {tiny kernels, device busy, of the time}). And older CUDA loads kernels within that "
+        "call, newer ones elsewhere, and some profiles do not show it as a call of CUDA at all."
     ),
     mine=(
         "Save your profiler's table as text: `unstall explain table.txt` says whether kernels were loaded, and "
@@ -78,5 +81,6 @@ ROW = Row(
         "second run, device busy, of the time": _SLOWER,
         "most that a faster host could save of the first run": _SLOWER,
     },
+    searched="rewrite cpp utilization profiler",
     finding="first-use:41",
 )
