@@ -63,6 +63,7 @@ ROW = Row(
         "kernels here {graph, predicted}, and with graphed they took {graphed}."
     ),
     change="`fast = unstall.graphed(model)`, and call `fast`; `print(fast.stats())` says what runs as a graph.",
+    searched="cudagraph",
     numerics="real",
     finding="launch-bound",
 )

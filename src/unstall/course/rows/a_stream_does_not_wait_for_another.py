@@ -28,8 +28,8 @@ ROW = Row(
     ),
     source=SEMINAR,
     learn=(
-        "Streams do not wait for each other unless they are told to. Call wait_stream before a stream reads what "
-        "another stream writes, and again before that other stream uses the result. A right result does not prove "
+        "Streams do not wait for each other unless they are told to. Call wait_stream on a stream before it "
+        "reads what another one writes, and on that one before it uses the result. A right result does not prove "
         "that there is no race."
     ),
     change=(

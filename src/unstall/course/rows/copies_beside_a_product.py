@@ -20,8 +20,8 @@ ROW = Row(
     ),
     source=SEMINAR,
     learn=(
-        "A GPU copies and computes at once, but only what is on different streams. A copy from pageable memory also "
-        "holds up the host, so only work launched before it runs beside it; pin the memory instead. The longer of the "
+        "A GPU copies and computes at once, but only what is on different streams. The host waits for a copy from "
+        "pageable memory, so what is launched after it cannot run beside it: pin the memory (13). The longer of the "
         "two is the limit: no number of streams goes below it. If copies take longer, send fewer bytes."
     ),
     change=(

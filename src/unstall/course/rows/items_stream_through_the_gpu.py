@@ -36,8 +36,8 @@ ROW = Row(
         "(strategy A), or with a stream for each of the three kinds of work (B), copies in, copies out and kernels run "
         "side by side: {strategy A} in place of {one stream}. A is simpler, as a stream keeps the order of its items, "
         "and both bound the memory: four items at a time. stream_map measures which of them is faster for your "
-        "function, and takes no more than a third of what all items at once would take; it observes its first two "
-        "calls, so on a real H200 the first result takes 3 ms. A wait that is missing is a race, which rarely shows in "
+        "function, and needs at most a third of the memory that all items at once would need; it observes its first "
+        "two calls, so the first result comes late. A missing wait is a race, which rarely shows in "
         "results: `compare_numbers` and `unstall run` name its lines."
     ),
     change="`for result in unstall.stream_map(model, items): ...` in place of a loop.",

@@ -35,16 +35,18 @@ ROW = Row(
     source=SEMINAR,
     learn=(
         "Both times are right. A call on a GPU puts work into a queue and returns (it runs asynchronously): "
-        "without a wait, the clock sees the launching ({bench, host}); with a wait after each call, it sees "
-        "launching, the GPU's work ({bench, device}) and the wait. In a training loop your line costs the longer "
-        "of launching and work, here {a wait before and after the loop} a call, because the host launches the "
-        "next call while the GPU still works; of a step with many lines, the longer of the two sums counts. So "
-        "for timing and benchmarks take a whole loop: run its work a few times with each shape (warm-up), wait, "
-        "run the loop, and wait again; without the first wait, the clock also sees earlier work."
+        "without a wait, the clock (or timeit) sees the launching ({without synchronize}); with a wait after each "
+        "call, it sees launching, the GPU's work ({bench, device}) and the wait, which overlap in part: {with "
+        "synchronize}. In a training loop your line costs the longer of launching and work, here {a wait before "
+        "and after the loop} a call, because the host launches the next call while the GPU still works; of a step "
+        "with many lines, the longer of the two sums counts. So for timing and benchmarks take a whole loop: run "
+        "its work a few times with each shape (warm-up), wait, run the loop, and wait again; without the first "
+        "wait, the clock also sees earlier work."
     ),
     change=(
-        '`print(unstall.bench(work, cache="hot"))`: its throughput (back to back) is what the line costs in a '
-        "loop. By hand:\n"
+        '`print(unstall.bench(work, cache="hot"))`: its throughput ("bench, back to back" in the table) is what the '
+        "line costs in a loop. The cache is hot if it is left as the last call left it; without `cache=`, it is "
+        "emptied before each call. By hand:\n"
         "for _ in range(5):\n"
         "    work()\n"
         "torch.cuda.synchronize()\n"

@@ -25,12 +25,15 @@ ROW = Row(
     ),
     source=SEMINAR,
     learn=(
-        "None of them is wrong: each order of adding up rounds differently. The GPU's order is another than the CPU's, "
-        "and matrix_power squares, so its intermediate matrices differ. compare_numbers measures how far rounding can "
-        "move a result, so no tolerance has to be guessed. The author's matrix is another one, of 5,000 rows: compare "
-        "how far the four numbers are apart, not the numbers. A virtual GPU adds up in a GPU's order with `--numerics "
-        "device`, as here, though not in each step as a real one: so its numbers need not be those of a real GPU."
+        "None of them is wrong: each order of adding up rounds differently, so the last digits differ. The GPU "
+        "adds up in another order than the CPU, and matrix_power squares, so its intermediate matrices differ. It "
+        "is a bug only if the difference is larger than rounding explains: compare_numbers measures how far "
+        "rounding can move a result, so no tolerance (as of allclose) has to be guessed. The author's matrix is "
+        "another one, of 5,000 rows: compare how far the four numbers are apart, not the numbers. A virtual GPU "
+        "adds up in a GPU's order with `--numerics device`, as here, but not exactly as a real one: so its numbers "
+        "need not be those of a real GPU."
     ),
     change=('`print(unstall.compare_numbers(f, x, across=["cuda", "float64"]))` in place of a tolerance.'),
+    searched="precision reproducible deterministic mismatch",
     numerics="device",
 )

@@ -72,14 +72,16 @@ ROW = Row(
     learn=(
         "The first use of CUDA, of a library and of a kernel sets things up, once, and these times add up in a "
         "first iteration: here to more than half a second. A training does so for some steps, and again for each "
-        "new shape; torch.compile compiles then, too. So one call is no warm-up: run the whole step a few times, "
-        "with each shape, before you time it. Do not average first calls with the others. The {mul_sum, second "
-        "100 calls, mean} of a later call are its launch, without the work (1): wait for the GPU before each "
-        "reading of the clock. unstall run counts first uses as start-up, apart from everything else."
+        "new shape; cuDNN may try algorithms then (cudnn.benchmark), and torch.compile compiles. So one call is no "
+        "warm-up: run the whole step a few times, with each shape, before you time it. Do not average first calls "
+        "with the others. The {mul_sum, second 100 calls, mean} of a later call are its launch, without the work "
+        "(1): wait for the GPU before each reading of the clock. unstall run counts first uses as start-up, apart "
+        "from everything else."
     ),
     change=(
         "`for _ in range(5): step()` before the clock is read for the first time, and `torch.cuda.synchronize()` "
-        "before each reading."
+        "before each reading. These steps train the model, as any others do: if they must not, run them with a copy of "
+        "it and of its optimizer."
     ),
     missed={
         "mul_sum, first 100 calls, mean": "torch loads each kernel when it is first used. The author's torch is not "

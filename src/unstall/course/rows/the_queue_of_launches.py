@@ -37,11 +37,11 @@ ROW = Row(
     ),
     source=SEMINAR,
     learn=(
-        "By {launches that fit into the queue} launches: they go into a queue, and the host runs ahead until it is "
-        "full, so each of 100 calls took {no synchronize}, but each of 5,000 {no synchronize, each of 5000 calls}. "
-        "Then each launch "
-        "waits for room, which is no fault: the GPU always has work. A wait in each call gains nothing: to measure a "
-        "call, wait before and after many of them."
+        "By about a thousand launches ({launches that fit into the queue} here). Launches go into a queue, and the "
+        "host runs ahead until it is full: each of 100 calls took {no synchronize}, but each of 5,000 {no "
+        "synchronize, each of 5000 calls}. Once it is full, each launch waits for room (back-pressure), which is "
+        "no fault: the GPU always has work. A wait in each call gains nothing: to measure a call, wait before and "
+        "after many of them."
     ),
     change=("`torch.cuda.synchronize()` before and after the loop, none in it, and divide by its calls."),
     missed={

@@ -55,10 +55,12 @@ ROW = Row(
     ),
     source=SEMINAR,
     learn=(
-        "On the CPU a call returns when it is done, so all timers agree. On a GPU, timeit measures launches; torch's "
-        "Timer waits once at the end, and so measures the slower of the two, host or GPU. Compare only timers that "
-        "answer the same question: row 2 times each call for itself, row 1 a loop. Two threads help bmm, which "
-        "computes; mul_sum reads and writes memory, and on the author's machine one thread nearly takes all of it."
+        "On the CPU a call returns when it is done, so all timers measure the same, apart from what else the machine "
+        "does meanwhile. On a GPU, timeit measures launches; torch's Timer waits once at the end, and so measures the "
+        "slower of the two, host or GPU. Compare a time only with others that answer the same question: what a launch "
+        "takes, or what a call takes in a loop (1). Two threads help bmm, which computes. mul_sum reads and writes "
+        "memory: on the author's machine one thread already reads nearly as fast as the memory allows, so a second one "
+        "gains nothing; with the faster memory of the H200's machine it does."
     ),
     change=('`torch.utils.benchmark.Timer("f(x)", globals=globals()).timeit(100)` in place of timeit.'),
     finding="early-clock-read",

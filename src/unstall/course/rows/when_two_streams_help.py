@@ -44,20 +44,22 @@ ROW = Row(
     ),
     source=SEMINAR,
     learn=(
-        "If each kernel leaves most of the GPU idle ({two softmax of 2 rows, two streams} in place of {two softmax of "
-        "2 rows, one stream}), or if one copies while the other computes (12). A GPU has 40 (T4) to 132 (H100) "
-        "multiprocessors, each of which works on some blocks of threads at a time; a stream adds none. Kernels "
-        "that fill the GPU take turns, and products of 1,000 x 1,000 nearly fill it. If kernels are tiny, "
-        "launching them is the limit, and streams do not help either: a graph does."
+        "If each kernel leaves most of the GPU idle, so that two run in parallel ({two softmax of 2 rows, two streams} "
+        "in place of {two softmax of 2 rows, one stream}), or if one copies while the other computes (12). A GPU has "
+        "40 (T4) to 132 (H100) multiprocessors, each of which works on some blocks of threads at a time, and a second "
+        "stream adds no multiprocessors. Kernels that fill all of them take turns, and a product (matmul) of 1,000 x "
+        "1,000 nearly does. If kernels are tiny, launching them is the limit, and streams do not help either: a graph "
+        "does."
     ),
     mine=(
         'If `unstall run` says "Launch-bound", tiny kernels are the limit. Otherwise try two streams, and run it '
         'again: it names kernels which leave no room for others under "Good to know" ("A kernel fills the '
-        'device"). Copies beside which nothing is computed are findings with a gain.'
+        'device"). It also names copies that could run beside computing, with the gain.'
     ),
     change=(
         "`fast = unstall.graphed(f)`, which puts small independent kernels on several streams (20); one stream "
         "for kernels that fill the GPU, and a second one for copies."
     ),
+    searched="gemm concurrent concurrency",
     finding="full-device",
 )

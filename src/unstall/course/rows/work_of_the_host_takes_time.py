@@ -18,7 +18,7 @@ ROW = Row(
             at_least=0.05,
         ),
         Check(
-            "bmm takes a like time: half of mul_sum's to six times as much.",
+            "bmm takes half as long as mul_sum, to six times as long.",
             "bmm on the CPU, Timer",
             "mul_sum on the CPU, Timer",
             0.5,
