@@ -8,7 +8,6 @@ from typing import Final
 
 from unstall.course.against_author import Against, against_author
 from unstall.course.against_real import REAL, differences
-from unstall.course.figures import figure_in
 from unstall.course.recorded import heading, recorded
 from unstall.course.result import Checked, Course, Experiment
 from unstall.course.table import table
@@ -43,8 +42,15 @@ _BEGIN = (
     "Experiments of asynchronous execution. Begin with 1, 4, 13 and 15, then go on with the topic that your question "
     "is about."
 )
+WORDS = (
+    "The host is the CPU with the Python program. A kernel is a program of the GPU, and to launch one is to put it "
+    "into a stream: a queue whose order the GPU keeps. If a queue is full, launches wait (back-pressure). Ordinary "
+    "memory of the host is pageable: the system may move it. Pinned memory stays where it is, so the GPU can copy it "
+    "by itself."
+)
+"""The words that the experiments take for known."""
 _RUN = "unstall course NAME runs one; its number will do. Times are those of runs on a virtual T4."
-_SEARCH = "`all` runs all. Words, as in `unstall course leak`, list those about them."
+_SEARCH = "`all` runs all. Words, as in `unstall course leak`, or a whole question, list those about them."
 _NEXT = (
     ("unstall course {word} --show", "the script"),
     ("unstall course {word} --copy FOLDER", "the script and a notebook, to change"),
@@ -110,10 +116,11 @@ class Listed(Shown):
     def document(self, *, scrub_paths: bool = False) -> Document:
         """Returns the list as a document: the number, the name and the question of each experiment."""
         rows = {name: table()[name] for name in self.names}
+        said = _RUN if self.words else f"{_RUN} {_SEARCH}"
         return Document(
             title="unstall course",
             about=(words(f"Experiments about {self.words}:" if self.words else _BEGIN),),
-            blocks=(*self._tables(), Prose((words(_RUN if self.words else f"{_RUN} {_SEARCH}"),))),
+            blocks=(*self._tables(), *(() if self.words else (Prose((words(WORDS),)),)), Prose((words(said),))),
             data={
                 "schema": "unstall.course.table/1",
                 "rows": [{"number": row.number, "name": name, "question": row.question} for name, row in rows.items()],
@@ -165,9 +172,8 @@ def _blocks(experiment: Experiment) -> Iterator[Block]:
         differing = tuple(map(words, differences(experiment.name, table()[experiment.name])))
         if differing and experiment.gpu and not experiment.changed:
             yield Bullets(words("Where a virtual H200 is not as a real one"), differing)
-    others = "\n".join(line for line in experiment.output.splitlines() if figure_in(line) is None).strip("\n")
-    if others:
-        yield Code(words(f"{experiment.name}.py also prints"), tuple(others.splitlines()), language="text")
+    if experiment.others:
+        yield Code(words(f"{experiment.name}.py also prints"), tuple(experiment.others.splitlines()), language="text")
     if experiment.mine:
         yield Prose((words(Span("Which case is mine?", "strong"), f" {experiment.mine}"),))
     if experiment.change:
