@@ -40,8 +40,8 @@ ROW = Row(
         "step, a step} and {host busy, tiny kernels, read at the end, a step}).\n"
         "So for logging (TensorBoard, a progress bar) keep loss.detach() (25) in a list, and read it every ten or "
         "hundred steps: you see a NaN that much later. A MetricBuffer gives each number some steps late without a "
-        "wait. Its own code takes the host's time, though, which a virtual GPU leaves out: with tiny kernels it "
-        "may take longer than .item(), as on the real H200, so use it if steps are long."
+        "wait. Its own code takes the host's time, though, which a virtual GPU leaves out: on a real one it may "
+        "take longer than .item() if kernels are tiny, so use it if steps are long."
     ),
     mine=(
         "`unstall run train.py` names each .item() with its gain: what a step saves without that wait. With the "
