@@ -26,6 +26,7 @@ import msgspec
 
 from unstall.course.against_author import against_author
 from unstall.course.against_real import reasons
+from unstall.course.answer import WORDS
 from unstall.course.figures import figure, filled
 from unstall.course.recorded import FILE, Recorded, heading, recorded
 from unstall.course.row import Row
@@ -71,6 +72,7 @@ def _run(args: argparse.Namespace) -> None:
     before = kept[name].figures if name in kept and args.rows else {}
     problems = kept[name].problems if name in kept and args.rows else {}
     seconds = dict(kept[name].seconds) if name in kept and args.rows else {}
+    printed = dict(kept[name].printed) if name in kept and args.rows else {}
     figures = {row: of for row, of in before.items() if row in table()}
     for row in rows:
         left = args.seconds - (time.monotonic() - began)
@@ -83,6 +85,8 @@ def _run(args: argparse.Namespace) -> None:
         took = round(time.monotonic() - start, 1)
         seconds[row] = min(took, seconds.get(row, took))  # other programs of this machine can only add to it
         figures[row] = {figure.label: figure.text for figure in found.figures}
+        if table()[row].prints:
+            printed[row] = found.others
         wrong = [found.failure] if found.failure else []
         wrong += [f"{check.sentence} {check.reason}" for check in found.checks if not check.holds]
         if wrong:
@@ -96,6 +100,7 @@ def _run(args: argparse.Namespace) -> None:
             date=time.strftime("%Y-%m-%d"),
             figures={each: figures[each] for each in table() if each in figures},
             seconds={each: seconds[each] for each in table() if each in seconds},
+            printed={each: printed[each] for each in table() if each in printed},
             problems=problems,
         )
         _write(args.out, kept | {name: now})
@@ -109,8 +114,13 @@ def _merged(gpus: dict[str, Recorded], others: dict[str, Recorded]) -> dict[str,
     for name, other in others.items():
         kept = gpus.get(name, other)
         problems = {row: of for row, of in kept.problems.items() if row not in other.figures} | other.problems
-        figures, seconds = kept.figures | other.figures, kept.seconds | other.seconds
-        merged[name] = msgspec.structs.replace(other, figures=figures, seconds=seconds, problems=problems)
+        merged[name] = msgspec.structs.replace(
+            other,
+            figures=kept.figures | other.figures,
+            seconds=kept.seconds | other.seconds,
+            printed=kept.printed | other.printed,
+            problems=problems,
+        )
     return merged
 
 
@@ -176,6 +186,8 @@ def _rows() -> Iterator[str]:
     for name, row in table().items():
         yield f"| {row.number} | [`{name}`](#{row.number}-{name}) | {row.question} | {t4.seconds[name]:.0f} s |"
     yield ""
+    yield f"{WORDS} The [glossary](glossary.md) has more words."
+    yield ""
     yield "The columns of the tables below:"
     yield ""
     for gpu, of in recorded().items():
@@ -183,7 +195,7 @@ def _rows() -> Iterator[str]:
     yield ""
     yield (
         "Columns of different models, hosts and versions of torch differ. The real H200 and the real H100 are of"
-        " different machines: the host of this H200 is the slower one. Figures in the texts are those of the virtual T4"
+        " different machines, with other hosts. Figures in the texts are those of the virtual T4"
         ' (which is meant by "here"); the command puts those of its own run in their place.'
     )
     yield ""
@@ -202,6 +214,8 @@ def _rows() -> Iterator[str]:
             change, *code = row.change.splitlines()
             yield from (f"Change: {change}", "", *(("```python", *code, "```", "") if code else ()))
         yield from _figures(name, row)
+        if row.prints and name in t4.printed:
+            yield from ("On the virtual T4, the script also prints:", "", "```text", t4.printed[name], "```", "")
         yield from ("What should be seen:", "")
         yield from (f"- {check.sentence}" for check in row.checks)
         yield ""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from benchmarks.course import PAGE, main, page
 from unstall.course.against_author import against_author
 from unstall.course.against_real import MODELLED, REAL, differences
 from unstall.course.figures import figure
-from unstall.course.recorded import recorded
+from unstall.course.recorded import Recorded, recorded
 from unstall.course.running import checked
 from unstall.course.table import table
 
@@ -91,6 +94,21 @@ def test_each_missed_figure_is_explained_and_nothing_else_is() -> None:
     for name, row in table().items():
         compared = list(against_author(row, t4.device, t4.figures.get(name, {})))
         assert {each.label for each in compared if each.missed} == set(row.missed)
+
+
+def test_the_page_shows_what_some_scripts_print_besides_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "figures.json"
+    assert main(["--gpu", "t4", "--rows", "17", "--out", str(out)]) == 0
+    (ran,) = msgspec.json.decode(out.read_bytes(), type=dict[str, Recorded]).values()
+    line = "The wrong index is at line 21   features = table(ids)  # fails"
+    assert line in ran.printed["an_index_fails_later"].splitlines()
+    t4 = "T4 (virtual)"
+    with_it = recorded() | {t4: msgspec.structs.replace(recorded()[t4], printed=ran.printed)}
+    monkeypatch.setattr("benchmarks.course.recorded", lambda: with_it)
+    section = page(PAGE.read_text("utf-8")).partition("### 17 an_index_fails_later")[2].partition("\n### ")[0]
+    assert f"\n{line}\n```\n" in section
 
 
 def test_a_row_of_the_benchmark_is_written_and_others_are_kept(tmp_path: Path) -> None:

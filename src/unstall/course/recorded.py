@@ -24,6 +24,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
             script printed them.
         seconds: Maps the name of an experiment to how many seconds its script took, the least of its runs. On a
             virtual GPU, that is the time of the simulation, on the machine that recorded it.
+        printed: Maps the name of an experiment with `Row.prints` to what its script printed besides figures.
         problems: Maps the name of an experiment to the reason why its script failed, or to the
             checks that do not hold. Experiments without a problem are missing.
     """
@@ -33,6 +34,7 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     date: str
     figures: dict[str, dict[str, str]]
     seconds: dict[str, float] = {}
+    printed: dict[str, str] = {}
     problems: dict[str, list[str]] = {}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from unstall.course.figures import Figure
+from unstall.course.figures import Figure, figure_in
 
 SCHEMA = "unstall.course/1"
 
@@ -64,6 +64,11 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     changed: bool = False
     host: str = ""
+
+    @property
+    def others(self) -> str:
+        """What the script printed to stdout besides figures."""
+        return "\n".join(line for line in self.output.splitlines() if figure_in(line) is None).strip("\n")
 
     @property
     def holds(self) -> bool:

@@ -75,6 +75,7 @@ class Row:
         missed: Maps the label of a figure that is far from the author's to the reason.
         differs: Maps the label of a figure that a virtual H200 and a real one give differently to the reason; "" if
             the reason is not known. Every figure that differs by a factor of 3 has an entry here, or in `missed`.
+        prints: Whether docs/course.md shows what the script prints besides figures.
         searched: Words by which the experiment should be found, and which none of its texts has.
         source: The address of the page where the question was asked, or which has the experiment or the advice; "" if
             there is none.
@@ -103,6 +104,7 @@ class Row:
     change: str = ""
     missed: Mapping[str, str] = field(default_factory=dict)
     differs: Mapping[str, str] = field(default_factory=dict)
+    prints: bool = False
     searched: str = ""
     source: str = ""
     numerics: Numerics = "skip"

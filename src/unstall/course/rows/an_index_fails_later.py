@@ -21,5 +21,6 @@ ROW = Row(
         "GPU any more: start it again."
     ),
     change=("`with unstall.blame(): train()`; or `unstall run --blame train.py`, without a change to the file."),
+    prints=True,
     numerics="real",
 )

@@ -25,6 +25,7 @@ ROW = Row(
         "What such a wait costs is another question (16)."
     ),
     change=("`with unstall.no_sync():` around a step, and change the lines that it names."),
+    prints=True,
     numerics="real",
     finding="sync-item",
 )

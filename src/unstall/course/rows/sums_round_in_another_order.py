@@ -34,6 +34,7 @@ ROW = Row(
         "need not be those of a real GPU."
     ),
     change=('`print(unstall.compare_numbers(f, x, across=["cuda", "float64"]))` in place of a tolerance.'),
+    prints=True,
     searched="precision reproducible deterministic mismatch",
     numerics="device",
 )

@@ -81,6 +81,7 @@ ROW = Row(
         "second run, device busy, of the time": _SLOWER,
         "most that a faster host could save of the first run": _SLOWER,
     },
+    prints=True,
     searched="rewrite cpp utilization profiler",
     finding="first-use:41",
 )

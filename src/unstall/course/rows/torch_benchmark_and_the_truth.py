@@ -21,4 +21,6 @@ ROW = Row(
         "tells all of these times apart, and warms up by itself."
     ),
     change=("`print(unstall.bench(f, x))` in place of `timeit`."),
+    differs={"largest difference of the two timers": "it is a small difference of two times"},
+    prints=True,
 )
