@@ -233,7 +233,7 @@ def test_a_copy_that_is_no_text_in_utf_8_is_refused(unstall: Cli, tmp_path: Path
         (["99"], "'99' is no experiment; unstall course lists them"),
         ([""], "'' is no experiment; unstall course lists them"),
         (["all", "99"], "'99' is no experiment; unstall course lists them"),
-        (["8", "leak"], "'leak' is no experiment; did you mean a_leak_or_the_cache?"),
+        (["8", "leak"], "'leak' is no experiment; did you mean a_leak_or_the_cache or the_allocator_keeps_memory?"),
         (["barier"], "no experiment is about 'barier'; did you mean barrier?"),
         (["hang"], "no experiment is about 'hang'; unstall course lists them"),
         (["zzzz", "barier"], "no experiment is about 'zzzz barier'; did you mean barrier?"),
@@ -279,7 +279,7 @@ def test_a_question_with_numbers_in_it_is_words(unstall: Cli) -> None:
 def test_a_word_is_not_shown_copied_or_explained(unstall: Cli, more: list[str]) -> None:
     outcome = unstall("course", "leak", *more)
     assert (outcome.code, outcome.out) == (2, "")
-    assert "'leak' is no experiment; did you mean a_leak_or_the_cache?" in outcome.err
+    assert "'leak' is no experiment; did you mean a_leak_or_the_cache or the_allocator_keeps_memory?" in outcome.err
 
 
 def test_each_line_of_what_to_do_next_can_be_pasted_into_a_shell() -> None:

@@ -43,6 +43,7 @@ from unstall.errors import UsageError
         ("parallel", [11]),
         ("torch.from_numpy", [13]),
         ("memory_allocated", [8]),
+        ("timeit", [3, 22, 1]),
         ("zzzz", []),
     ],
 )
@@ -91,7 +92,7 @@ def test_words_by_which_an_experiment_is_searched_are_in_none_of_its_texts() -> 
     ("word", "meant"),
     [
         ("the_alocator", "; did you mean the_allocator_keeps_memory?"),
-        ("leak", "; did you mean a_leak_or_the_cache?"),
+        ("leak", "; did you mean a_leak_or_the_cache or the_allocator_keeps_memory?"),
         ("bariers", "; did you mean barrier?"),
         ("Memroy", "; did you mean memory?"),
         ("zzzz", ""),

@@ -43,8 +43,9 @@ def about(words: Sequence[str]) -> list[str]:
             scores[name] += rare * count
     found = sorted((name for name, score in scores.items() if score), key=lambda name: -scores[name])
     best = [scores[name] for name in found]
-    too_many = best[_SEVERAL] if len(best) > _SEVERAL else 0.0
-    return [name for name in found if scores[name] == best[0] or scores[name] > max(too_many, _ENOUGH * best[0])]
+    least = _ENOUGH * best[0] if best else 0.0
+    sixth = best[_SEVERAL] if len(best) > _SEVERAL else 0.0
+    return [name for name in found if scores[name] == best[0] or (scores[name] > sixth and scores[name] >= least)]
 
 
 def name_of(word: str) -> str:
