@@ -25,3 +25,13 @@ def test_a_pool_on_the_meta_device_has_no_numbers_to_make_anew() -> None:
     pool = TensorPool("meta")
     assert pool(3, 4).is_meta
     pool.renew()
+
+
+def test_numbers_are_renewed_after_an_operator_that_writes_and_only_then() -> None:
+    pool = TensorPool("cpu", 1 << 12)
+    numbers = pool(64)
+    before = numbers.clone()
+    pool.renew_after(torch.ops.aten.neg.default)
+    assert torch.equal(numbers, before)
+    pool.renew_after(torch.ops.aten.zero_.default)
+    assert not torch.equal(numbers, before)

@@ -245,8 +245,7 @@ def _call_all(cases: Sequence[Case], numbers: Iterable[int]) -> KernelModules:
             launched[number] = seen.settle()
             dtype = next((str(each.dtype) for each in args if isinstance(each, torch.Tensor)), "")
             operators[number] = cases[number].operator.partition(".")[0], dtype
-            if operator._schema.is_mutable:
-                pool.renew()
+            pool.renew_after(operator)
         return KernelModules(seen.modules(), launched, operators)
 
 

@@ -137,8 +137,7 @@ def _run_case(
         operator(*args, **kwargs)
         torch.cuda._sleep(1)
         calls.append(len(observations) - 1)
-    if operator._schema.is_mutable:
-        pool.renew()
+    pool.renew_after(operator)
 
 
 @contextmanager

@@ -79,8 +79,7 @@ def measure_operator_calls(chosen: Iterable[Case], deadline: float) -> dict[str,
                 ns, 0, _allocations() - before, is_bound, tensors=len(tensors_in((*args, *kwargs.values(), result)))
             )
             calls[case.operator] = call
-            if resolve(case.operator)._schema.is_mutable:
-                pool.renew()
+            pool.renew_after(resolve(case.operator))
         except (RuntimeError, ValueError, TypeError):
             continue
     pool.renew()

@@ -9,6 +9,7 @@ from math import exp, log, prod
 from typing import TypeAlias
 
 import torch
+from torch._ops import OpOverload
 
 MAX_ELEMENTS = 1 << 28
 Arguments: TypeAlias = tuple[object, ...]
@@ -92,6 +93,11 @@ class TensorPool:
     def begin(self) -> None:
         """Begins a case. Its tensors may use the memory of those of the cases before."""
         self._used = 0
+
+    def renew_after(self, operator: OpOverload) -> None:
+        """Renews the random numbers (see `renew`) if a call of the operator writes to its arguments."""
+        if operator._schema.is_mutable:
+            self.renew()
 
     def renew(self) -> None:
         """Makes all random numbers anew, after a case that wrote to its arguments.
