@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from cli.command import Cli
+from course.experiments import not_run
 
 from unstall.course.answer import Studied
-from unstall.course.result import Experiment
 from unstall.course.table import names, script, table
 from unstall.document.document import Code
 from unstall.report.short import MEMORY
@@ -285,18 +285,7 @@ def test_a_word_is_not_shown_copied_or_explained(unstall: Cli, more: list[str]) 
 def test_each_line_of_what_to_do_next_can_be_pasted_into_a_shell() -> None:
     """It fits into 80 columns with the indent of a report, so that no comment wraps into a line without its `#`."""
     for name, row in table().items():
-        found = Experiment(
-            name=name,
-            number=row.number,
-            question=row.question,
-            gpu="t4",
-            output="",
-            said="",
-            failure="",
-            figures=(),
-            checks=(),
-            learn=row.learn,
-        )
+        found = not_run(name, row, learn=row.learn)
         *_, ending = Studied([found]).document().blocks
         assert isinstance(ending, Code)
         for other in row.related:

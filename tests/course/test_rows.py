@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from course.experiments import not_run
 
 import unstall.diagnose
 import unstall.report
@@ -148,19 +149,7 @@ def test_code_to_change_to_is_python_and_stands_as_it_is_in_answer_and_notebook(
     assert max(map(len, code.splitlines())) <= 80
     made = json.loads(notebook(name, row, script(name).read_text("utf-8")))
     assert any(f"\n```python\n{code}\n```" in "".join(cell["source"]) for cell in made["cells"])
-    of = Experiment(
-        name=name,
-        number=row.number,
-        question=row.question,
-        gpu="t4",
-        output="",
-        said="",
-        failure="",
-        figures=(),
-        checks=(),
-        learn="",
-        change=row.change,
-    )
+    of = not_run(name, row, change=row.change)
     assert f"\n{code}\n" in render(Studied([of]).document(), width=80)
 
 
