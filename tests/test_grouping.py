@@ -51,6 +51,12 @@ def test_distinct_values_and_where_each_row_has_its(values: list[int]) -> None:
     assert found[which].tolist() == values
 
 
+@given(st.lists(st.integers(-9, 9), max_size=20), st.lists(st.integers(-9, 9), max_size=4))
+def test_codes_that_are_among_a_few(codes: list[int], chosen: list[int]) -> None:
+    found = grouping.is_one_of(np.array(codes, np.int8), chosen)
+    assert found.tolist() == [code in chosen for code in codes]
+
+
 @given(st.lists(st.integers(-1, 5), max_size=20))
 def test_a_meaning_is_asked_once_for_each_distinct_text(texts: list[int]) -> None:
     asked = []

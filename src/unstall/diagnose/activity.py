@@ -24,7 +24,7 @@ from unstall.timeline.columns import (
     Timeline,
 )
 from unstall.timeline.copies import is_synchronous
-from unstall.timeline.grouping import groups, is_in, unique
+from unstall.timeline.grouping import groups, is_in, is_one_of, unique
 from unstall.timeline.intervals import Intervals
 
 PYTHON_LEAST_NS = 100_000
@@ -127,7 +127,7 @@ class HostActivity:
     def waits_took(self) -> I64:
         """How long each wait takes with the operator or the copy that it belongs to, such as `.item()`, in ns."""
         host, waits = self._timeline.host, self.waits
-        frames = np.isin(host.kind, (HostKind.PYTHON, HostKind.ANNOTATION))
+        frames = is_one_of(host.kind, (HostKind.PYTHON, HostKind.ANNOTATION))
         operation = operations(self._timeline, outermost(host.parent, host.kind == HostKind.OP, frames))[waits.row]
         start, end = (each[np.where(operation >= 0, operation, waits.row)] for each in (host.start, host.end))
         return np.maximum(waits.end, end) - start
@@ -241,7 +241,7 @@ class HostActivity:
     def operators(self) -> bool:
         """Whether operators, annotations or frames of these threads were recorded."""
         kinds = (HostKind.OP, HostKind.ANNOTATION, HostKind.PYTHON)
-        return bool(np.isin(self._timeline.host.kind[self._ours], kinds).any())
+        return bool(is_one_of(self._timeline.host.kind[self._ours], kinds).any())
 
     def _spans(self, rows: I64) -> Intervals:
         host = self._timeline.host
@@ -291,7 +291,7 @@ def _outer_rows(timeline: Timeline, chosen: Bool) -> I64:
 def _waits(timeline: Timeline, ours: Bool, skew_ns: int) -> HostWaits:
     host, device = timeline.host, timeline.device
     syncs = np.flatnonzero(ours & (host.kind == HostKind.SYNC))
-    crosses = np.isin(device.direction, (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST))
+    crosses = is_one_of(device.direction, (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST))
     copies = np.flatnonzero((device.kind == DeviceKind.COPY) & crosses & (device.launch >= 0))
     calls = device.launch[copies]
     chosen = ours[calls] & (host.kind[calls] != HostKind.GRAPH_LAUNCH)  # a copy in a graph blocks no thread

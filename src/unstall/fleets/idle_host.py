@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from unstall.fleets.summary import Cost, Rank
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I32, I64
+from unstall.timeline.grouping import is_one_of
 
 _Reals = NDArray[np.float64]
 _IDLE = (Cost.ASLEEP, Cost.LOADING)
@@ -67,7 +68,7 @@ def _by_line(ranks: Sequence[Rank], steps: int, stretches: int, kinds: Sequence[
     keys, values, owners = [], [], []
     for index, rank in enumerate(ranks):
         costs = rank.costs
-        rows = np.flatnonzero(np.isin(costs.kind, kinds) & (costs.step < steps) & (costs.stretch < stretches))
+        rows = np.flatnonzero(is_one_of(costs.kind, kinds) & (costs.step < steps) & (costs.stretch < stretches))
         place = costs.place[rows]
         line = np.array(
             [
@@ -100,7 +101,7 @@ def extra_waits(ranks: Sequence[Rank], steps: int, stretches: int) -> I64:
 def waits_of(program: Program) -> int:
     """Returns how often the host of a program waits for the device in its steps."""
     steps = slice(int(program.step_starts[0]), int(program.step_ends[-1]) + 1)
-    return int(np.isin(program.instructions.code[steps], _WAITS).sum())
+    return int(is_one_of(program.instructions.code[steps], _WAITS).sum())
 
 
 def without_waits(program: Program, of_row: I32, counts: I64) -> Program:
@@ -112,7 +113,7 @@ def without_waits(program: Program, of_row: I32, counts: I64) -> Program:
         counts: For each bucket, how many of its waits are left out: the first ones.
     """
     do = program.instructions
-    rows = np.flatnonzero(np.isin(do.code, _WAITS) & (of_row >= 0))
+    rows = np.flatnonzero(is_one_of(do.code, _WAITS) & (of_row >= 0))
     bucket = of_row[rows]
     order = np.argsort(bucket, kind="stable")
     begins = np.searchsorted(bucket[order], bucket[order])

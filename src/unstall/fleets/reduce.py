@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from unstall.replay.engine import replay
 from unstall.replay.program import Code, Instructions, Ops, Program, Replayed
 from unstall.timeline.columns import I64, Bool
-from unstall.timeline.grouping import groups
+from unstall.timeline.grouping import groups, is_one_of
 
 _Table = TypeVar("_Table", Instructions, Ops)
 _ON_STREAM = (Code.LAUNCH, Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM)
@@ -98,7 +98,7 @@ def reduce(program: Program, keep: Bool) -> Reduced:
     program, keep = _until_last_step(program, keep)
     do = program.instructions
     code = do.code.copy()
-    target = np.where(np.isin(code, _OF_TARGET), do.target, -1)
+    target = np.where(is_one_of(code, _OF_TARGET), do.target, -1)
     aimed_at = np.zeros(len(do), dtype=np.bool_)
     aimed_at[target[target >= 0]] = True
     code[(code == Code.RECORD) & ~aimed_at] = Code.CALL
@@ -147,7 +147,7 @@ def _keeps_times(program: Program, recorded: Replayed, reduced: Reduced, keep: B
     times = replay(reduced.program)
     ops = reduced.op_of[keep]
     marks = np.concatenate(
-        [program.step_starts, program.step_ends, np.flatnonzero(np.isin(program.instructions.code, _WAITS))]
+        [program.step_starts, program.step_ends, np.flatnonzero(is_one_of(program.instructions.code, _WAITS))]
     )
     return (
         np.array_equal(recorded.op_start[keep], times.op_start[ops])
@@ -196,7 +196,7 @@ def _touches(program: Program, folds: Bool) -> tuple[I64, I64]:
     """Returns `(streams, rows)`: all pairs of a stream and an instruction that reads or changes the state of this
     stream. The pairs are sorted by stream, then by instruction."""
     do, ops = program.instructions, program.ops
-    on = np.flatnonzero(np.isin(do.code, _ON_STREAM) & ~folds)
+    on = np.flatnonzero(is_one_of(do.code, _ON_STREAM) & ~folds)
     streams: list[np.ndarray] = [do.stream[on], ops.stream]
     rows: list[np.ndarray] = [on, program.launcher]
     for row in np.flatnonzero(do.code == Code.SYNC_DEVICE).tolist():
@@ -307,7 +307,7 @@ def _merged(program: Program, run: I64, folds: Bool) -> Reduced:
     after = np.where(after >= 0, op_of[np.maximum(after, 0)], -1).astype(np.int32)
     arrivals = _arrivals(len(ops), at, (mine, arrival, rest), (op_first, decides, op_last))
     count = np.bincount(row_of[launcher][kept], minlength=len(rows)) if len(kept) else np.zeros(len(rows), np.int64)
-    used = np.isin(do.code, _OF_TARGET) & (do.target >= 0)
+    used = is_one_of(do.code, _OF_TARGET) & (do.target >= 0)
     target = np.where(used, row_of[np.maximum(do.target, 0)], -1).astype(np.int32)
     instructions = replace(do, work=work, call=call, target=target)
     instructions = _rows(instructions, rows)

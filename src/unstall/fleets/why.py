@@ -14,7 +14,7 @@ from unstall.fleets.result import Cause
 from unstall.fleets.summary import LOADING, Cost, Rank, explains
 from unstall.result import Finding, Where
 from unstall.timeline.columns import I64
-from unstall.timeline.grouping import median
+from unstall.timeline.grouping import is_in, median
 
 _Reals = NDArray[np.float64]
 _MOST_CAUSES = 3
@@ -58,7 +58,7 @@ def lines_of(job: Job, steps: Sequence[int] | None = None) -> Lines:
     entries: list[tuple[I64, I64, I64, I64, int]] = []
     for index, rank in enumerate(job.ranks):
         costs = rank.costs
-        inside = np.isin(costs.step, chosen)
+        inside = is_in(costs.step, chosen)
         keys, which = np.unique(costs.place[inside] * len(Cost) + costs.kind[inside], return_inverse=True)
         numbered = []
         for place, kind in zip(*(each.tolist() for each in np.divmod(keys, len(Cost))), strict=True):

@@ -78,7 +78,7 @@ def named(timeline: Timeline, pattern: str | re.Pattern[str], names: I32, among:
     if among is not None:
         return among & named(timeline, pattern, names) if among.any() else among
     # Many patterns are looked for in the names of host events.
-    found, which = _names_of_host(timeline) if names is timeline.host.name else distinct(names)
+    found, which = names_of_host(timeline) if names is timeline.host.name else distinct(names)
     match, text = re.compile(pattern).match, timeline.text
     matches: Bool = np.array([match(text(index), 0, _LONGEST) is not None for index in found.tolist()], dtype=np.bool_)[
         which
@@ -87,7 +87,7 @@ def named(timeline: Timeline, pattern: str | re.Pattern[str], names: I32, among:
 
 
 @remembered
-def _names_of_host(timeline: Timeline) -> tuple[I64, I64]:
+def names_of_host(timeline: Timeline) -> tuple[I64, I64]:
     """Returns the distinct names of host events, and for each event the index of its name among them."""
     return distinct(timeline.host.name)
 

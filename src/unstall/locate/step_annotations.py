@@ -10,10 +10,11 @@ from itertools import takewhile
 import numpy as np
 from msgspec.structs import replace
 
+from unstall.locate.kinds import names_of_host
 from unstall.locate.step_evidence import Nature, nature_of
 from unstall.locate.step_spans import ALIKE, Steps, launch_times, steps_of
 from unstall.timeline.columns import I64, Bool, HostKind, Timeline
-from unstall.timeline.grouping import is_in, unique
+from unstall.timeline.grouping import is_one_of
 
 _KNOWN = re.compile(
     r"execute_(context|new|model)_\d"  # vLLM: execute_context_1(64)_generation_8(8)
@@ -55,10 +56,11 @@ def annotated(timeline: Timeline, wanted: Callable[[str], bool]) -> I64:
     threads have such annotations, only the thread with the most of them counts.
     """
     host = timeline.host
-    candidates = np.flatnonzero((host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.OP))
-    names = unique(host.name[candidates])
-    chosen = [i for i in names if wanted(timeline.strings[i])]
-    rows = candidates[is_in(host.name[candidates], np.array(chosen, dtype=np.int32))]
+    names, which = names_of_host(timeline)
+    chosen = np.array([wanted(timeline.text(index)) for index in names.tolist()], dtype=np.bool_)
+    if not chosen.any():
+        return np.zeros(0, dtype=np.int64)
+    rows = np.flatnonzero(chosen[which] & is_one_of(host.kind, (HostKind.ANNOTATION, HostKind.OP)))
     if not len(rows):
         return rows
     rows = rows[host.thread[rows] == np.bincount(host.thread[rows]).argmax()]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from unstall.read.events import Events
 from unstall.timeline.columns import I8, I32, I64, Bool, Device, Host, HostKind
-from unstall.timeline.grouping import distinct, is_in
+from unstall.timeline.grouping import distinct, is_in, is_one_of
 
 _SKEW_NS = 1_000  # older recorders write whole microseconds
 _WORK = (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH, HostKind.COPY, HostKind.MEMSET)
@@ -43,7 +43,7 @@ def ids_of_calls(events: Events, host_kind: I8, is_op: Bool) -> I64:
         host_kind: The `HostKind` of each event; negative if it is no event of the host.
         is_op: For each event, whether it is an op of the device.
     """
-    is_call = np.isin(host_kind, _WORK)
+    is_call = is_one_of(host_kind, _WORK)
     ids, calls = events.external[is_op], events.external[is_call]
     if (events.correlation[is_op | is_call] >= 0).any() or (ids < 0).any() or (calls < 0).any():
         return events.correlation
@@ -64,7 +64,7 @@ def join_launches(host: Host, device: Device, recorded: Bool, *, complete: bool)
     """
     damage: list[str] = []
     calls = np.flatnonzero((host.kind >= HostKind.LAUNCH) & (host.kind <= HostKind.CALL) & (host.correlation >= 0))
-    can_launch = np.isin(host.kind[calls], _WORK)
+    can_launch = is_one_of(host.kind[calls], _WORK)
     # A call that cannot launch never wins over one that can.
     known = is_in(host.correlation[calls], host.correlation[calls[can_launch]])
     calls = calls[can_launch | ~known]

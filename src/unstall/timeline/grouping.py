@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unstall.timeline.columns import I32, I64, Bool
+from unstall.timeline.columns import I8, I32, I64, Bool
 
 _Column = TypeVar("_Column", I32, I64)
 _SPARSE, _SMALL = 4, 1 << 14  # a table up to this much larger than the column is faster than sorting
@@ -60,6 +60,14 @@ def is_in(values: I64 | I32, wanted: I64 | I32) -> Bool:
     if not len(ordered):
         return np.zeros(len(values), dtype=np.bool_)
     found: Bool = ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+    return found
+
+
+def is_one_of(codes: I8 | I32 | I64, chosen: Sequence[int]) -> Bool:
+    """Returns a mask of the codes that are in `chosen`. For few of them, this is faster than `np.isin`."""
+    found = np.zeros(codes.shape, dtype=np.bool_)
+    for each in chosen:
+        found |= codes == each
     return found
 
 
