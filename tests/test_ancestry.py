@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from unittest.mock import patch
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +14,14 @@ from unstall.timeline import ancestry
 from unstall.timeline.columns import I32
 
 Flags = list[bool]
+
+
+@pytest.fixture(params=["c", "python"], autouse=True, scope="module")
+def either(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The loops in C, and their twin in Python."""
+    rows = pytest.importorskip("unstall.timeline._rows") if request.param == "c" else None
+    with patch.object(ancestry, "_rows", rows):
+        yield
 
 
 @st.composite
@@ -65,6 +77,42 @@ def test_sums_below_are_of_a_row_and_all_that_it_is_an_ancestor_of(parent: I32, 
         for above in ancestors(parent, row):
             expected[above] += value
     assert ancestry.sums_below(parent, np.array(values, np.int64)).tolist() == expected
+
+
+def test_a_parent_may_stand_after_its_children() -> None:
+    parent = np.array([2, 0, -1], np.int32)
+    assert ancestry.nearest(parent, np.array([False, False, True])).tolist() == [2, 2, 2]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(0, 5)), max_size=12))
+def test_the_event_around_another_is_still_open_and_clips_it(events: list[tuple[int, int, int]]) -> None:
+    rows = sorted(((thread, start, start + length) for thread, start, length in events), key=lambda e: (*e[:2], -e[2]))
+    expected: list[int] = []
+    ends: list[int] = []
+    for row, (thread, start, end) in enumerate(rows):
+        around = [
+            other
+            for other in range(row)
+            if rows[other][0] == thread and (ends[other] > start or rows[other][1] == start)
+        ]
+        expected.append(max(around, default=-1))
+        ends.append(max(min([end, *(ends[other] for other in around[-1:])]), start))
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    of_thread: I32 = table[:, 0].astype(np.int32)
+    assert ancestry.enclosing(of_thread, table[:, 1].copy(), table[:, 2].copy()).tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), max_size=12))
+def test_time_is_that_of_the_open_event_that_began_last(events: list[tuple[int, int]]) -> None:
+    events = sorted(events, key=lambda each: each[0])
+    start = np.array([at for at, _ in events], np.int64)
+    end = start + np.array([length for _, length in events], np.int64)
+    time, row = ancestry.open_at(np.arange(len(events)), start, end)
+    assert (np.diff(time) > 0).all()
+    for now in range(-1, 31):
+        at = int(np.searchsorted(time, now, side="right")) - 1
+        open_ = np.flatnonzero((start <= now) & (end > now))
+        assert (row[at] if at >= 0 else -1) == max(open_.tolist(), default=-1)
 
 
 def test_a_chain_of_a_million_is_walked_in_rounds_of_its_logarithm() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,6 +14,14 @@ from hypothesis import strategies as st
 from unstall.timeline import grouping
 
 VALUES = st.lists(st.one_of(st.integers(-3, 9), st.sampled_from([-(2**40), 2**40])), max_size=20)
+
+
+@pytest.fixture(params=["c", "python"], autouse=True, scope="module")
+def either(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The loops in C, and their twin in Python."""
+    rows = pytest.importorskip("unstall.timeline._rows") if request.param == "c" else None
+    with patch.object(grouping, "_rows", rows):
+        yield
 
 
 @given(VALUES)

@@ -1,7 +1,8 @@
 """Finds ancestors of rows in a column `parent`. Such columns link host events to enclosing events,
 and frames to calling frames.
 
-The functions are vectorised by pointer doubling, and need log(depth) rounds.
+Loops in which a row's result depends on an earlier row's are in C (`_rows.c`), with a twin here for where it was not
+built. The other functions are vectorised by pointer doubling, and need log(depth) rounds.
 """
 
 from __future__ import annotations
@@ -9,6 +10,66 @@ from __future__ import annotations
 import numpy as np
 
 from unstall.timeline.columns import I32, I64, Bool
+
+try:
+    from unstall.timeline import _rows
+except ImportError:
+    _rows = None  # type: ignore[assignment]  # built only if there is a C compiler
+
+
+def enclosing(thread: I32, start: I64, end: I64) -> I32:
+    """Returns, for each event, the innermost event that encloses it, or -1. Events are sorted by (thread, start, -end).
+
+    Because times are rounded, an event may end after the event in which it began. It then counts as ending with that
+    event. An event of zero duration is open at the time of its start.
+    """
+    parent = np.full(len(thread), -1, dtype=np.int32)
+    if _rows is not None:
+        _rows.enclosing(thread, start, end, parent)
+        return parent
+    ends = np.maximum(end, start).tolist()
+    begins, threads, around = start.tolist(), thread.tolist(), parent.tolist()
+    for row in range(1, len(around)):
+        outer = row - 1 if threads[row] == threads[row - 1] else -1
+        while outer >= 0 and ends[outer] <= begins[row] and begins[outer] < begins[row]:
+            outer = around[outer]
+        around[row] = outer
+        if outer >= 0:
+            ends[row] = max(min(ends[row], ends[outer]), begins[row])
+    parent[:] = around
+    return parent
+
+
+def open_at(rows: I64, start: I64, end: I64) -> tuple[I64, I64]:
+    """Returns `(time, row)`: from time[i] to time[i + 1], row[i] is the open event that began last, or -1 if none is
+    open. The times ascend.
+
+    Args:
+        rows: The rows of the events, by ascending start. If several begin at once, the last of them counts as the last.
+        start: The start of each row of the table, in ns.
+        end: The end of each row of the table, in ns. It is later than the start.
+    """
+    begins, ends = start[rows], end[rows]
+    if _rows is not None:
+        time, owner = np.empty(2 * len(rows), dtype=np.int64), np.empty(2 * len(rows), dtype=np.int64)
+        count = _rows.open_at(rows, begins, ends, time, owner)
+        return time[:count], owner[:count]
+    changes: dict[int, int] = {}  # of several at one time, the last counts
+    open_: list[tuple[int, int]] = []  # end and row, by start; some may have ended
+
+    def go_on_to(now: float) -> None:
+        while open_ and open_[-1][0] <= now:
+            ended, _ = open_.pop()
+            while open_ and open_[-1][0] <= ended:
+                open_.pop()
+            changes[ended] = open_[-1][1] if open_ else -1
+
+    for row, began, ended in zip(rows.tolist(), begins.tolist(), ends.tolist(), strict=True):
+        go_on_to(began)
+        open_.append((ended, row))
+        changes[began] = row
+    go_on_to(np.inf)
+    return np.array(list(changes), dtype=np.int64), np.array(list(changes.values()), dtype=np.int64)
 
 
 def nearest(parent: I32, chosen: Bool) -> I32:
@@ -98,6 +159,8 @@ def _settle(pointer: I32) -> I32:
     """Follows pointers from row to row until they no longer change. Returns, for each row, the last
     row that it leads to; -1 stays -1.
     """
+    if _rows is not None and _rows.settle(pointer, result := np.empty(len(pointer), dtype=np.int32)):
+        return result
     here = _with_end(pointer)
     while (here != (onward := here[here])).any():
         here = onward

@@ -11,6 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from unstall.timeline.columns import I8, I32, I64, Bool
 
+try:
+    from unstall.timeline import _rows
+except ImportError:
+    _rows = None  # type: ignore[assignment]  # built only if there is a C compiler
+
 _Column = TypeVar("_Column", I32, I64)
 _SPARSE, _SMALL = 4, 1 << 14  # a table up to this much larger than the column is faster than sorting
 
@@ -20,6 +25,11 @@ def groups(values: I64 | I32) -> Iterator[tuple[int, I64]]:
 
     `rows` are the indices at which `values` has this value, in ascending order.
     """
+    order = np.empty(len(values), dtype=np.int64)
+    if _rows is not None and (found := _rows.grouped(values, order)) is not None:
+        for value, begin, end in found:
+            yield value, order[begin:end]
+        return
     order = values.argsort(kind="stable")
     ordered = values[order]
     bounds = [0, *((ordered[1:] != ordered[:-1]).nonzero()[0] + 1).tolist(), len(order)]
@@ -87,6 +97,9 @@ def distinct(values: I64 | I32) -> tuple[I64, I64]:
     """
     if not len(values):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    index = np.empty(len(values), dtype=np.int64)
+    if _rows is not None and (known := _rows.distinct(values, index)) is not None:
+        return np.frombuffer(known, dtype=np.int64), index
     low, high = int(values.min()), int(values.max())
     if high - low > _SPARSE * len(values) + _SMALL:
         found, which = np.unique(values, return_inverse=True)
