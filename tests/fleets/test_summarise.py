@@ -10,7 +10,8 @@ import numpy as np
 from fleets.jobs import Arrival, RankTrace, job
 from traces import TraceBuilder
 
-from unstall.fleets.summarise import KINDS, host_time, summarise
+from unstall.fleets.host_time import host_time
+from unstall.fleets.summarise import KINDS, summarise
 from unstall.fleets.summary import decode
 from unstall.locate.collectives import Kind
 

@@ -20,6 +20,7 @@ from unstall.diagnose.rules.data_loading import data_loading
 from unstall.diagnose.rules.exposed_comm import exposed_comm
 from unstall.diagnose.run import Run
 from unstall.errors import TraceError
+from unstall.fleets.host_time import host_time
 from unstall.fleets.identity import identify
 from unstall.fleets.reduce import Reduced, reduce
 from unstall.fleets.summary import Calls, Cost, Costs, Group, Summary, encode, explains, pack, pack_table
@@ -29,8 +30,8 @@ from unstall.replay.build import build
 from unstall.replay.engine import replay
 from unstall.result import Finding, Where
 from unstall.timeline.ancestry import nearest
-from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Host, HostKind, Timeline
-from unstall.timeline.grouping import by_text, distinct, groups, is_in, order_of, unique
+from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Timeline
+from unstall.timeline.grouping import by_text, distinct, groups, is_in, order_of
 from unstall.timeline.intervals import Intervals
 from unstall.what_if.edits import parse
 from unstall.what_if.subject import Subject
@@ -426,64 +427,6 @@ def _spent(run: Run, comm: Bool, part_of: I32) -> Iterator[tuple[I64, I64, I64, 
             row = busy[now].astype(np.int64)
             first = (first_span[row] == np.arange(begin, begin + len(row))).astype(np.int64)
             yield from_[now], row, state[row].astype(np.int64), time[now], first, 0 * first
-
-
-def host_time(timeline: Timeline, part_of: I32) -> Iterator[tuple[I64, I64, I64]]:
-    """Splits the host's time among its events. At each moment of a thread, the time goes to the innermost event that is
-    open.
-
-    Some threads take turns: while one works, the other waits for it. An example is an autograd thread and the thread
-    that called backward(). At each moment of such threads, the time goes to the open event that began last.
-
-    Args:
-        timeline: The trace.
-        part_of: For each thread of the timeline, the thread of the program that it belongs to. Threads that take turns
-            belong to the same one. -1 for threads that belong to none.
-
-    Yields:
-        `(start, time, row)` for each thread, or for each set of threads that take turns. These are three arrays with
-        one value for each span: its start and its length in ns, and the row number of `timeline.host` that it belongs
-        to. The spans are sorted by start.
-    """
-    host = timeline.host
-    of_thread = dict(groups(np.where((host.end > host.start) & (host.kind != HostKind.OVERHEAD), host.thread, -1)))
-    for part, threads in groups(part_of.astype(np.int64)):
-        alone = [[thread] for thread in threads.tolist()] if part < 0 else [threads.tolist()]
-        for each in alone:
-            if rows := [of_thread[thread] for thread in each if thread in of_thread]:
-                yield _split(host, rows)
-
-
-def _split(host: Host, threads: list[I64]) -> tuple[I64, I64, I64]:
-    """Returns `(start, time, row)` as `host_time` yields it, for one set of threads that take turns. `threads` has the
-    row numbers of `timeline.host` of each of these threads."""
-    turns = [_innermost(host, rows) for rows in threads]
-    times, owner = turns[0]
-    if len(turns) > 1:
-        times = unique(np.concatenate([time for time, _ in turns]))
-        owner = np.full(len(times), -1, dtype=np.int64)
-        for time, row in turns:
-            at = np.searchsorted(time, times, side="right") - 1
-            other = np.where(at >= 0, row[np.maximum(at, 0)], -1)
-            begun = np.where(owner >= 0, host.start[np.maximum(owner, 0)], np.iinfo(np.int64).min)
-            owner = np.where((other >= 0) & (host.start[np.maximum(other, 0)] >= begun), other, owner)
-    changes = np.flatnonzero(np.diff(owner, prepend=-2) != 0)
-    owner, start = owner[changes], times[changes]
-    length = np.diff(np.append(start, times[-1]))
-    spent = (owner >= 0) & (length > 0)
-    return start[spent], length[spent], owner[spent]
-
-
-def _innermost(host: Host, rows: I64) -> tuple[I64, I64]:
-    """Returns `(time, row)` for one thread. From time[i] to time[i + 1], the innermost open event is row[i], a row
-    number of `timeline.host`. -1 if no event is open. `rows` has the row numbers of the thread's events."""
-    # At one time, events end first, inner ones before outer ones. A caller stands before its callees.
-    inner_first = rows[::-1]
-    time = np.concatenate((host.end[inner_first], host.start[rows]))
-    order = np.argsort(time, kind="stable")
-    time = time[order]
-    last = np.append(time[1:] != time[:-1], True)
-    return time[last], np.concatenate((host.parent[inner_first], rows.astype(np.int32)))[order[last]]
 
 
 def _inherited(timeline: Timeline, state: I8) -> I8:
