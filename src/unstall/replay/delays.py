@@ -33,17 +33,22 @@ def learn(keys: Sequence[I64 | I32], known: Bool, values: I64, default: int) -> 
     if not len(rows):
         return np.full(len(values), default, dtype=np.int64)
     rows = rows[np.argsort(values[rows], kind="stable")]
-    result = np.full(len(values), int(median(values[rows])), dtype=np.int64)
-    for key in reversed(keys):
+    result = np.empty(len(values), dtype=np.int64)
+    is_open = np.ones(len(values), dtype=np.bool_)
+    for key in keys:
         found, which = distinct(key)
         group = which[rows]
         order = rows[order_of(group, len(found))]
         count = np.bincount(group, minlength=len(found))
-        last = np.cumsum(count)
+        last = count.cumsum()
         cut = count // _TRIMMED
         low, high = last - count + cut, last - cut
-        total = np.append(0, np.cumsum(values[order]))
+        total = np.append(0, values[order].cumsum())
         mean = np.rint((total[high] - total[low]) / np.maximum(high - low, 1)).astype(np.int64)
-        enough = (count >= _FEW)[which]
-        result = np.where(enough, mean[which], result)
+        fits = is_open & (count >= _FEW)[which]
+        result[fits] = mean[which[fits]]
+        is_open &= ~fits
+        if not is_open.any():
+            return result
+    result[is_open] = int(median(values[rows]))
     return result
