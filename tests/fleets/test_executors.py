@@ -79,13 +79,13 @@ def test_only_files_that_begin_alike_and_have_one_size_are_compared_by_content(t
 def test_a_process_keeps_the_memory_that_it_frees() -> None:
     program = """
 import resource, numpy as np
-from unstall.fleets.freed_memory import keep_freed_memory
+from unstall.fleets.freed_memory import WORKER_BYTES, keep_freed_memory
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(40): [np.ones(1 << 16) for _ in range(12)]
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 usual = faults()
-keep_freed_memory()
+keep_freed_memory(WORKER_BYTES)
 faults()
 print(usual, faults())
 """

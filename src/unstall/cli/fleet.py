@@ -27,6 +27,8 @@ from unstall.cli._arguments import add_place_options
 from unstall.cli._output import add_output_options, check_outputs, deliver
 from unstall.cli._progress import ranks_read
 
+_KEPT_BYTES = 64 << 20  # a replay of some hundred ranks, which is done for each straggler
+
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("traces", metavar="TRACES", nargs="+", help="a folder, a glob, or files: one for each rank")
@@ -61,7 +63,7 @@ def _explain(args: argparse.Namespace) -> None:
     from unstall.answers.fleet import fleet
     from unstall.fleets.freed_memory import keep_freed_memory
 
-    keep_freed_memory()
+    keep_freed_memory(_KEPT_BYTES)
     with ranks_read(quiet=args.quiet) as progress:
         answer = fleet(
             args.traces[0] if len(args.traces) == 1 else args.traces,

@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 
 from unstall.decoding import from_msgpack
-from unstall.fleets.freed_memory import keep_freed_memory
+from unstall.fleets.freed_memory import WORKER_BYTES, keep_freed_memory
 from unstall.fleets.mapping import Task, map_file
 
 _LENGTH = 8
@@ -90,7 +90,7 @@ def _serve(mine: socket.socket, others: Sequence[socket.socket]) -> None:
 def serve(mine: socket.socket) -> None:
     """Does the tasks that arrive at the socket `mine`, until the other end of the socket is closed. Writes the outcome
     of each task to the socket."""
-    keep_freed_memory()
+    keep_freed_memory(WORKER_BYTES)
     with suppress(KeyboardInterrupt, OSError), mine, mine.makefile("rwb") as file:
         while (message := receive(file)) is not None:
             send(file, map_file(from_msgpack(message, Task)))
