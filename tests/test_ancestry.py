@@ -99,7 +99,7 @@ def test_the_event_around_another_is_still_open_and_clips_it(events: list[tuple[
         ends.append(max(min([end, *(ends[other] for other in around[-1:])]), start))
     table = np.array(rows, np.int64).reshape(-1, 3)
     of_thread: I32 = table[:, 0].astype(np.int32)
-    assert ancestry.enclosing(of_thread, table[:, 1].copy(), table[:, 2].copy()).tolist() == expected
+    assert ancestry.enclosing(of_thread, table[:, 1], table[:, 2]).tolist() == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), max_size=12))

@@ -33,6 +33,12 @@ def test_groups_are_the_rows_of_each_value_in_order(values: list[int]) -> None:
     assert found == sorted(expected.items())
 
 
+def test_a_field_of_records_is_grouped_like_any_other_column() -> None:
+    records = np.array([(1, 3), (0, 1), (1, 3)], np.dtype([("write", "u1"), ("address", "<i8")]))
+    assert [(value, rows.tolist()) for value, rows in grouping.groups(records["address"])] == [(1, [1]), (3, [0, 2])]
+    assert [each.tolist() for each in grouping.distinct(records["address"])] == [[1, 3], [1, 0, 1]]
+
+
 @given(VALUES, VALUES)
 def test_members_are_the_positions_of_all_that_are_wanted(values: list[int], wanted: list[int]) -> None:
     values = sorted(values)

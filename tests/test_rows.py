@@ -19,7 +19,7 @@ FIXED.flags.writeable = False
     [
         lambda: rows.settle(I32, np.zeros(2, np.int32)),
         lambda: rows.settle(I64, I64),
-        lambda: rows.settle(I32[::2], np.zeros(2, np.int32)),
+        lambda: rows.settle(I32[:2], np.zeros(3, np.int32)[::2]),
         lambda: rows.settle(I32.reshape(1, 3), I32),
         lambda: rows.settle(I32, FIXED),
         lambda: rows.settle(I32),
@@ -30,6 +30,7 @@ FIXED.flags.writeable = False
         lambda: rows.open_at(I64, I64, I64, np.zeros(6, np.int64), np.zeros(5, np.int64)),
         lambda: rows.open_at(),
         lambda: rows.distinct(np.zeros(3, np.int8), I64),
+        lambda: rows.distinct(np.zeros(3), I64),
         lambda: rows.distinct(I64, np.zeros(2, np.int64)),
         lambda: rows.grouped(I32, I32),
     ],

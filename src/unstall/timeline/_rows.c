@@ -12,6 +12,7 @@ enum { MOST = 4, SPARSE = 4, SMALL = 1 << 14 };
 /* The columns that a function got. */
 typedef struct {
     Py_buffer view[MOST];
+    void *data[MOST];   /* of the view, or a copy without gaps */
     int count;
     Py_ssize_t rows;
 } Columns;
@@ -20,12 +21,46 @@ static void
 give_back(Columns *held)
 {
     while (held->count) {
-        PyBuffer_Release(&held->view[--held->count]);
+        Py_buffer *view = &held->view[--held->count];
+        if (held->data[held->count] != view->buf) {
+            PyMem_Free(held->data[held->count]);
+        }
+        PyBuffer_Release(view);
     }
 }
 
-/* Takes contiguous columns of one length. `bytes` has the bytes of each column's integers (0: 4 or 8); `outputs` of
-   them, the last, are written to. */
+static int
+is_column(const Py_buffer *view, int bytes)
+{
+    const char *format = view->format ? view->format : "";
+    format += *format == '@' || *format == '='; /* a field of a record has "=" */
+    const int is_integer = *format && !format[1] && strchr("ilq", *format);
+    return view->ndim == 1 && is_integer && (bytes ? view->itemsize == bytes : view->itemsize == 4 || view->itemsize == 8);
+}
+
+static int
+has_gaps(const Py_buffer *view)
+{
+    return !PyBuffer_IsContiguous(view, 'C') || (uintptr_t)view->buf % (uintptr_t)view->itemsize;
+}
+
+/* Makes a copy of a column whose rows do not follow one another, such as a field of a record. */
+static void *
+without_gaps(const Py_buffer *view)
+{
+    void *copy = PyMem_Malloc((size_t)view->len + 1);
+    if (!copy) {
+        PyErr_NoMemory();
+    }
+    else if (PyBuffer_ToContiguous(copy, view, view->len, 'C') < 0) {
+        PyMem_Free(copy);
+        copy = NULL;
+    }
+    return copy;
+}
+
+/* Takes columns of one length. `bytes` has the bytes of each column's integers (0: 4 or 8); `outputs` of them, the last,
+   are written to, and have no gaps. */
 static int
 take(PyObject *const *arguments, Py_ssize_t given, const char *bytes, int outputs, Columns *held)
 {
@@ -36,15 +71,17 @@ take(PyObject *const *arguments, Py_ssize_t given, const char *bytes, int output
     }
     for (int i = 0; i < count; i++) {
         Py_buffer *view = &held->view[i];
-        const int flags = PyBUF_ND | PyBUF_C_CONTIGUOUS | (i < count - outputs ? 0 : PyBUF_WRITABLE);
+        const int is_output = i >= count - outputs;
+        const int flags = PyBUF_FORMAT | (is_output ? PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE : PyBUF_STRIDES);
         if (PyObject_GetBuffer(arguments[i], view, flags) < 0) {
             return -1;
         }
-        held->count++;
-        const int wanted = bytes[i] - '0';
-        if (view->ndim != 1 || (wanted ? view->itemsize != wanted : view->itemsize != 4 && view->itemsize != 8) ||
-            (i && view->shape[0] != held->rows)) {
+        held->data[held->count++] = view->buf;
+        if (!is_column(view, bytes[i] - '0') || (i && view->shape[0] != held->rows) || (is_output && has_gaps(view))) {
             PyErr_Format(PyExc_ValueError, "argument %d is not such a column", i);
+            return -1;
+        }
+        if (has_gaps(view) && !(held->data[i] = without_gaps(view))) {
             return -1;
         }
         held->rows = view->shape[0];
@@ -63,8 +100,8 @@ settle(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t given
         give_back(&held);
         return NULL;
     }
-    const int32_t *pointer = held.view[0].buf;
-    int32_t *result = held.view[1].buf;
+    const int32_t *pointer = held.data[0];
+    int32_t *result = held.data[1];
     Py_ssize_t row = 0;
     for (; row < held.rows && pointer[row] <= row; row++) {
         const int32_t to = pointer[row];
@@ -85,9 +122,9 @@ enclosing(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t gi
         give_back(&held);
         return NULL;
     }
-    const int32_t *thread = held.view[0].buf;
-    const int64_t *start = held.view[1].buf, *end = held.view[2].buf;
-    int32_t *parent = held.view[3].buf;
+    const int32_t *thread = held.data[0];
+    const int64_t *start = held.data[1], *end = held.data[2];
+    int32_t *parent = held.data[3];
     int64_t *ends = PyMem_Malloc((size_t)held.rows * sizeof(int64_t) + 1); /* as clipped */
     if (!ends) {
         give_back(&held);
@@ -143,8 +180,8 @@ open_at(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t give
         PyErr_NoMemory();
         goto done;
     }
-    const int64_t *row = held.view[0].buf, *start = held.view[1].buf, *end = held.view[2].buf;
-    Changes changes = {out.view[0].buf, out.view[1].buf, 0};
+    const int64_t *row = held.data[0], *start = held.data[1], *end = held.data[2];
+    Changes changes = {out.data[0], out.data[1], 0};
     Py_ssize_t count = 0;
     for (Py_ssize_t i = 0; i <= held.rows; i++) {
         while (count && (i == held.rows || end[open[count - 1]] <= start[i])) {
@@ -167,10 +204,11 @@ done:
     return result;
 }
 
+/* The first column that a function got, whose integers have 4 or 8 bytes. */
 static int64_t
-at(const Py_buffer *column, Py_ssize_t row)
+at(const Columns *held, Py_ssize_t row)
 {
-    return column->itemsize == 4 ? ((const int32_t *)column->buf)[row] : ((const int64_t *)column->buf)[row];
+    return held->view[0].itemsize == 4 ? ((const int32_t *)held->data[0])[row] : ((const int64_t *)held->data[0])[row];
 }
 
 /* The values of a column that lie close together. */
@@ -181,11 +219,11 @@ typedef struct {
     Py_ssize_t found;   /* how many are distinct */
 } Values;
 
-/* Counts the rows of each value. Returns -1 without memory. */
+/* Counts the rows of each value of the first column. Returns -1 without memory. */
 static int
-count_values(const Py_buffer *column, Values *values)
+count_values(const Columns *column, Values *values)
 {
-    const Py_ssize_t rows = column->shape[0];
+    const Py_ssize_t rows = column->rows;
     int64_t high = rows ? at(column, 0) : 0;
     values->low = high;
     for (Py_ssize_t row = 0; row < rows; row++) {
@@ -218,7 +256,7 @@ distinct(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t giv
     Columns held = {0};
     Values values = {0};
     PyObject *result = NULL;
-    if (take(arguments, given, "08", 1, &held) < 0 || count_values(&held.view[0], &values) < 0) {
+    if (take(arguments, given, "08", 1, &held) < 0 || count_values(&held, &values) < 0) {
         goto done;
     }
     if (!values.span) {
@@ -229,7 +267,7 @@ distinct(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t giv
     if (!result) {
         goto done;
     }
-    int64_t *found = (int64_t *)PyBytes_AsString(result), *index = held.view[1].buf;
+    int64_t *found = (int64_t *)PyBytes_AsString(result), *index = held.data[1];
     Py_ssize_t number = 0;
     for (Py_ssize_t value = 0; value < values.span; value++) {
         if (values.number[value]) {
@@ -238,7 +276,7 @@ distinct(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t giv
         }
     }
     for (Py_ssize_t row = 0; row < held.rows; row++) {
-        index[row] = values.number[at(&held.view[0], row) - values.low];
+        index[row] = values.number[at(&held, row) - values.low];
     }
 done:
     PyMem_Free(values.number);
@@ -256,7 +294,7 @@ grouped(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t give
     Columns held = {0};
     Values values = {0};
     PyObject *result = NULL;
-    if (take(arguments, given, "08", 1, &held) < 0 || count_values(&held.view[0], &values) < 0) {
+    if (take(arguments, given, "08", 1, &held) < 0 || count_values(&held, &values) < 0) {
         goto done;
     }
     if (!values.span) {
@@ -277,9 +315,9 @@ grouped(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t give
         }
         first += count;
     }
-    int64_t *order = held.view[1].buf;
+    int64_t *order = held.data[1];
     for (Py_ssize_t row = 0; result && row < held.rows; row++) {
-        order[values.number[at(&held.view[0], row) - values.low]++] = row;
+        order[values.number[at(&held, row) - values.low]++] = row;
     }
 done:
     PyMem_Free(values.number);

@@ -159,7 +159,9 @@ def _settle(pointer: I32) -> I32:
     """Follows pointers from row to row until they no longer change. Returns, for each row, the last
     row that it leads to; -1 stays -1.
     """
-    if _rows is not None and _rows.settle(pointer, result := np.empty(len(pointer), dtype=np.int32)):
+    if _rows is not None and _rows.settle(
+        np.ascontiguousarray(pointer), result := np.empty(len(pointer), dtype=np.int32)
+    ):
         return result
     here = _with_end(pointer)
     while (here != (onward := here[here])).any():
