@@ -64,8 +64,8 @@ def machines(path: Path | None) -> list[dict[str, Any]]:
 
 
 def agreement(found: Mapping[str, float], real: Sequence[Mapping[str, float]], limit: float) -> str:
-    """Returns how many figures are within a factor of 1 + `limit` of those of each real machine, and how many of these
-    machines' own figures are as near to each other.
+    """Returns how many figures are within a factor of 1 + `limit` of those of each real machine and of their median,
+    and how many of these machines' own figures are as near to each other.
 
     Args:
         found: Figures by name.
@@ -80,8 +80,12 @@ def agreement(found: Mapping[str, float], real: Sequence[Mapping[str, float]], l
     real = [of for of in real if found.keys() & of.keys()]
     counts = [near(found.keys() & of.keys(), found, of) for of in real]
     shared = found.keys() & set.intersection(*(set(of) for of in real))
-    each_other = f"; the real machines of each other: {near(shared, *real)}" if len(real) > 1 else ""
-    return f"{', '.join(counts)} within {limit:.0%}{each_other}"
+    said = f"{', '.join(counts)} within {limit:.0%}"
+    if len(real) < 2:
+        return said
+    middle = {name: statistics.median([of[name] for of in real]) for name in shared}
+    of_middle, of_each_other = near(shared, found, middle), near(shared, *real)
+    return f"{said}; of their median: {of_middle}; the real machines of each other: {of_each_other}"
 
 
 def step_ms(step: Callable[[], object], *, steps: int, rounds: int) -> float:
