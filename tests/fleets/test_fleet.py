@@ -463,6 +463,27 @@ def test_edits_of_single_ranks_change_all_ranks_or_one(tmp_path: Path) -> None:
     assert like.gain_ns > one.gain_ns  # the line also works by itself
 
 
+def test_an_edit_leaves_the_ranks_that_it_does_not_fit_as_they_are(tmp_path: Path) -> None:
+    jittered(partial(train_ddp, slow=3, cause="kernel"), tmp_path, ranks=4)
+    check = "leave-out:hooks.py:check"
+    one = explained(tmp_path, f"3/{check}").edits[0]
+    every = explained(tmp_path, check).edits[0]
+    assert every.step_ns == one.step_ns
+    assert [note for note in every.notes if "changes nothing of ranks 0-2: " in note]
+    assert one.gain_ns > 0
+    with pytest.raises(UsageError, match=r"nowhere\.py"):
+        explained(tmp_path, "2/leave-out:nowhere.py:step")
+
+
+def test_edits_of_several_ranks_add_up(tmp_path: Path) -> None:
+    jittered(partial(train_ddp, slow=3, cause="item"), tmp_path, ranks=4)
+    one, both = (
+        explained(tmp_path, *edits).edits for edits in (("3/host-speed:2",), ("3/host-speed:2", "2/host-speed:2"))
+    )
+    assert both[0].step_ns == one[0].step_ns
+    assert both[1].step_ns <= both[0].step_ns
+
+
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
@@ -498,6 +519,37 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_goes_on(tmp_path: Path
     assert why["zz.json"] == f"it is the same file as {paths[2]}"
     assert why["rank4.json"] == "it is from another job: its job has 64 ranks, and that of most files has 8"
     assert [each.rank for each in found.stragglers] == [3]
+
+
+def test_a_rank_of_another_job_does_not_take_the_place_of_one(tmp_path: Path) -> None:
+    train = partial(train_ddp, steps=3)
+    paths = jittered(train, tmp_path, ranks=4)
+    document = msgspec.json.decode(paths[1].read_bytes())
+    document["distributedInfo"]["world_size"] = 128
+    (tmp_path / "a_first_one.json").write_bytes(msgspec.json.encode(document))
+    found = explained(tmp_path)
+    assert [each.rank for each in found.ranks] == [0, 1, 2, 3]
+    assert [Path(each.path).name for each in found.not_read] == ["a_first_one.json"]
+
+
+def test_a_second_recording_beside_the_first_is_named_once(tmp_path: Path) -> None:
+    for kernels, folder in enumerate(("iteration_5", "iteration_10"), 5):
+        (tmp_path / folder).mkdir()
+        jittered(partial(train_ddp, steps=3, kernels=kernels), tmp_path / folder, ranks=4)
+    found = explained(tmp_path)
+    assert [each.rank for each in found.ranks] == [0, 1, 2, 3]
+    (other,) = found.not_read
+    assert Path(other.path) == tmp_path / "iteration_10"
+    assert other.why == f"its 4 files are of ranks that {tmp_path / 'iteration_5'} has, too: another recording?"
+
+
+def test_a_file_that_is_cut_before_most_collectives_is_no_slow_rank(tmp_path: Path) -> None:
+    paths = jittered(partial(train_ddp, steps=1, layers=12), tmp_path, ranks=4)
+    paths[3].write_bytes(paths[3].read_bytes()[: int(0.4 * paths[3].stat().st_size)])
+    found = explained(tmp_path)
+    assert [each.rank for each in found.ranks] == [0, 1, 2]
+    (cut,) = found.not_read
+    assert "collectives, and most files have" in cut.why
 
 
 def test_the_others_may_wait_for_a_rank_that_has_no_trace(tmp_path: Path) -> None:

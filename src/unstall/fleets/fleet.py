@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -78,24 +78,19 @@ def explain_fleet(
     executor = executor_of(on) if on is None or isinstance(on, str) else on
     paths = find_traces(source, getattr(executor, "find", None))
 
-    def tasks(of_rank: Sequence[str] = (), only: frozenset[str] | None = None) -> list[Task]:
+    def tasks(edits_of: Mapping[str, tuple[str, ...]]) -> list[Task]:
         return [
-            Task(
-                path=path,
-                step=step,
-                user=tuple(user),
-                edits=tuple(of_rank) if only is None or path in only else (),
-                cache=cache,
-            )
-            for path in paths
+            Task(path=path, step=step, user=tuple(user), edits=edits_of.get(path, ()), cache=cache) for path in paths
         ]
 
-    gathered = gather(tasks(), executor, progress)
+    gathered = gather(tasks({}), executor, progress)
     job = _job(gathered)
     assessed = assess(job)
     steps = []
     if chosen:
-        steps = _edited(job, gathered, assessed, chosen, lambda texts, only: gather(tasks(texts, only), executor))
+        steps = _edited(
+            job, gathered, assessed, chosen, lambda edits_of, trying: gather(tasks(edits_of), executor, None, trying)
+        )
     return _result(source, gathered, job, assessed, tuple(steps))
 
 
@@ -109,17 +104,17 @@ def _edited(
     gathered: Gathered,
     assessed: Assessed,
     edits: Sequence[FleetEdit],
-    again: Callable[[Sequence[str], frozenset[str] | None], Gathered],
+    again: Callable[[Mapping[str, tuple[str, ...]], Collection[str]], Gathered],
 ) -> list[FleetEditStep]:
     """Makes the edits one after the other. Returns the step time after each edit. Edits of `unstall whatif` come before
     edits of the whole job, because they are made while traces are summarised.
 
-    `again` summarises the traces again. Its arguments are the edits to make, and the paths of the traces to which they
-    are made (None for all).
+    `again` summarises the traces again. Its arguments are the edits of each trace by path, and the paths of the traces
+    whose last edit may not fit.
     """
     path_of = {rank.number: rank.summary.path for rank in gathered.ranks}
     made: list[FleetEditStep] = []
-    of_all: list[str] = []
+    edits_of: dict[str, tuple[str, ...]] = {}
     before, current, notes = assessed.replayed_ns, job, 0
     for edit in sorted(edits, key=lambda each: each.of_job):
         if edit.of_job:
@@ -130,13 +125,14 @@ def _edited(
             text = edit.text.partition("/")[2] if edit.rank is not None else edit.text
             if edit.rank is not None and edit.rank not in path_of:
                 raise UsageError(f"{edit.text}: there is no trace of rank {edit.rank}")
-            if edit.rank is not None and any(not each.of_job and each is not edit for each in edits):
-                raise UsageError(f"{edit.text}: an edit of one rank must be the only one of its kind")
-            of_all.append(text)
-            only = None if edit.rank is None else frozenset({path_of[edit.rank]})
-            current = _job(again(of_all, only))
+            trying = list(path_of.values()) if edit.rank is None else [path_of[edit.rank]]
+            changed = again({**edits_of, **{path: (*edits_of.get(path, ()), text) for path in trying}}, trying)
+            unfit = {each.path for each in changed.unedited}
+            edits_of |= {path: (*edits_of.get(path, ()), text) for path in trying if path not in unfit}
+            current = _job(changed)
             what = about(parse(text))
             said = tuple(dict.fromkeys(note for rank in current.ranks for note in _new_notes(rank, job)))
+            said = (*_unchanged(changed), *said)
         after = current.times.step_ns
         made.append(
             FleetEditStep(
@@ -145,6 +141,16 @@ def _edited(
         )
         before = after
     return made
+
+
+def _unchanged(gathered: Gathered) -> list[str]:
+    """Returns a sentence for each reason why an edit does not fit some ranks, which are as before it then."""
+    number_of = {rank.summary.path: rank.number for rank in gathered.ranks}
+    by_why: dict[str, list[int]] = {}
+    for each in gathered.unedited:
+        if each.path in number_of:
+            by_why.setdefault(each.why, []).append(number_of[each.path])
+    return [f"this changes nothing of {ranks_text(numbers)}: {why}" for why, numbers in by_why.items()]
 
 
 def _new_notes(rank: Rank, job: Job) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -37,6 +37,7 @@ class Gathered(msgspec.Struct, frozen=True):
         not_read: The files that were left out, and why.
         ranks_by: Where the numbers of the ranks come from: "distributedInfo" (in the traces), "file name", or "both".
         notes: Sentences about steps that were left out, and about ranks whose numbers may be wrong.
+        unedited: For each trace to which its last edit did not fit, the path and why. This edit is left out.
     """
 
     ranks: tuple[Rank, ...]
@@ -44,6 +45,7 @@ class Gathered(msgspec.Struct, frozen=True):
     not_read: tuple[NotRead, ...]
     ranks_by: str
     notes: tuple[str, ...]
+    unedited: tuple[NotRead, ...]
 
 
 def find_traces(source: str | Path | Iterable[str | Path], find: Callable[[str], list[str]] | None = None) -> list[str]:
@@ -83,7 +85,12 @@ def _natural(path: str) -> list[str | int]:
     return [int(part) if part.isdecimal() else part for part in _DIGITS.split(path)]
 
 
-def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, int], None] | None = None) -> Gathered:
+def gather(
+    tasks: Sequence[Task],
+    executor: Executor,
+    progress: Callable[[int, int], None] | None = None,
+    trying: Collection[str] = (),
+) -> Gathered:
     """Reads the traces of a job, and finds the collectives in which their ranks take part together.
 
     Files are left out if they cannot be read, if their rank is unknown or repeated, if they have far fewer steps than
@@ -93,18 +100,20 @@ def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, i
         tasks: One task for each trace.
         executor: Runs the tasks.
         progress: If not None, called with the number of traces read and the number of all traces.
+        trying: The paths of the traces whose last edit may not fit. If it does not fit, it is left out.
 
     Raises:
-        UsageError: An edit or an annotation that the tasks ask for fits none of the files.
+        UsageError: An edit fits none of the files in `trying`, or an annotation fits none of the files.
         TraceError: None of the files can be used.
     """
     mapped = all_of(executor, tasks, progress)
+    unedited = _without_unfit_edits(tasks, mapped, executor, trying)
     asked = [each for each in mapped if each.usage]
     if asked and len(asked) == sum(each.data is None for each in mapped) == len(mapped):
         raise UsageError(asked[0].why)
     not_read = [NotRead(path=each.path, why=each.why) for each in mapped if each.data is None]
-    ranks, by = _distinct(mapped, not_read)
-    ranks = _whole(_of_one_world(ranks, not_read), not_read)
+    ranks, by = _distinct(_of_one_world(_decoded(mapped, not_read), not_read), not_read)
+    ranks = _whole(ranks, not_read)
     joined = join(ranks) if ranks else None
     if joined is not None and len(joined):
         parts = set(joined.rank.tolist())
@@ -120,7 +129,7 @@ def gather(tasks: Sequence[Task], executor: Executor, progress: Callable[[int, i
         raise TraceError(f"{which} be used: {shown}")
     ranks, notes = paired_steps(ranks, joined)
     said = (*notes, *(note for rank in ranks if (note := _of_other_groups(rank))))
-    return Gathered(tuple(ranks), join(ranks) if notes else joined, tuple(not_read), by, said)
+    return Gathered(tuple(ranks), join(ranks) if notes else joined, tuple(not_read), by, said, tuple(unedited))
 
 
 def _why_apart(rank: Rank, ranks: Sequence[Rank]) -> str:
@@ -153,15 +162,31 @@ def _of_other_groups(rank: Rank) -> str:
     )
 
 
-def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[Rank], str]:
-    """Returns `(ranks, by)`. `ranks` has one rank for each rank number, in ascending order. If several files have the
-    same rank, only the first is used. `by` says where the rank numbers come from: "distributedInfo", "file name" or
-    "both". The files that are left out are added to `not_read`."""
+def _without_unfit_edits(
+    tasks: Sequence[Task], mapped: list[Mapped], executor: Executor, trying: Collection[str]
+) -> list[NotRead]:
+    """Summarises the traces in `trying` to which their last edit does not fit again, without this edit, and puts them
+    into `mapped`. Returns these traces, and why the edit does not fit.
+
+    Raises:
+        UsageError: The edit fits none of the traces.
+    """
+    unfit = [at for at, task in enumerate(tasks) if task.path in trying and mapped[at].usage]
+    if unfit and len(unfit) == len(trying):
+        raise UsageError(mapped[unfit[0]].why)
+    again = [msgspec.structs.replace(tasks[at], edits=tasks[at].edits[:-1]) for at in unfit]
+    found = [NotRead(path=tasks[at].path, why=mapped[at].why) for at in unfit]
+    for at, each in zip(unfit, all_of(executor, again, None) if again else (), strict=True):
+        mapped[at] = each
+    return found
+
+
+def _decoded(mapped: Sequence[Mapped], not_read: list[NotRead]) -> list[Rank]:
+    """Returns the ranks of the files that could be read, without copies of one file, which are added to `not_read`."""
     by_digest: dict[str, str] = {}
-    by_rank: dict[int, Rank] = {}
-    told: Counter[str] = Counter()
     groups: dict[Group, Group] = {}  # ranks share what they say alike: a group names all of its members
     places: dict[Where, Where] = {}
+    ranks = []
     for each in mapped:
         if each.data is None:
             continue
@@ -175,17 +200,38 @@ def _distinct(mapped: Sequence[Mapped], not_read: list[NotRead]) -> tuple[list[R
             groups=tuple(groups.setdefault(group, group) for group in rank.summary.groups),
             places=tuple(places.setdefault(place, place) for place in rank.summary.places),
         )
-        rank = msgspec.structs.replace(rank, summary=summary)
+        ranks.append(msgspec.structs.replace(rank, summary=summary))
+    return ranks
+
+
+def _distinct(ranks: Sequence[Rank], not_read: list[NotRead]) -> tuple[list[Rank], str]:
+    """Returns `(ranks, by)`. `ranks` has one rank for each rank number, in ascending order. If several files have the
+    same rank, only the first is used. `by` says where the rank numbers come from: "distributedInfo", "file name" or
+    "both". The files that are left out are added to `not_read`: those of a folder of which all are left out together.
+    """
+    by_rank: dict[int, Rank] = {}
+    again: dict[Path, list[tuple[Rank, Rank]]] = {}  # by folder: files whose ranks others have, and these others
+    for rank in ranks:
+        path = rank.summary.path
         if rank.number < 0:
             why = "its rank is unknown: the trace has no distributedInfo, and its name no rank (such as rank-3.json)"
-            not_read.append(NotRead(path=each.path, why=why))
+            not_read.append(NotRead(path=path, why=why))
         elif rank.number in by_rank:
-            other = by_rank[rank.number].summary.path
-            not_read.append(NotRead(path=each.path, why=f"{other} is already the file of rank {rank.number}"))
+            again.setdefault(Path(path).parent, []).append((rank, by_rank[rank.number]))
         else:
             by_rank[rank.number] = rank
-            told[rank.summary.rank_by] += 1
-    by = "file name" if set(told) == {"file name"} else "distributedInfo" if len(told) < 2 else "both"
+    used = {Path(rank.summary.path).parent for rank in by_rank.values()}
+    for folder, pairs in again.items():
+        others = {Path(other.summary.path).parent for _, other in pairs}
+        if len(pairs) > 1 and folder not in used and len(others) == 1:
+            why = f"its {len(pairs)} files are of ranks that {others.pop()} has, too: another recording?"
+            not_read.append(NotRead(path=str(folder), why=why))
+            continue
+        for rank, other in pairs:
+            why = f"{other.summary.path} is already the file of rank {rank.number}"
+            not_read.append(NotRead(path=rank.summary.path, why=why))
+    told = {rank.summary.rank_by for rank in by_rank.values()}
+    by = "file name" if told == {"file name"} else "distributedInfo" if len(told) < 2 else "both"
     return [by_rank[number] for number in sorted(by_rank)], by
 
 
@@ -208,14 +254,19 @@ def _of_one_world(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
 
 
 def _whole(ranks: list[Rank], not_read: list[NotRead]) -> list[Rank]:
-    """Returns the ranks without those that have less than half of the usual number of steps. They are left out because
-    only steps that all ranks have are compared. The files that are left out are added to `not_read`."""
+    """Returns the ranks without those that have less than half of the usual number of steps, as only steps that all
+    ranks have are compared, and without damaged files that have less than half of the usual number of collectives.
+    The files that are left out are added to `not_read`."""
     usual = sorted(rank.steps for rank in ranks)[len(ranks) // 2] if ranks else 0
+    calls = sorted(len(rank.calls) for rank in ranks)[len(ranks) // 2] if ranks else 0
     kept = []
     for rank in ranks:
+        cut = next((f": {note}" for note in rank.summary.notes if "at byte" in note), "")
         if 2 * rank.steps < usual:
             why = f"it has {counted(rank.steps, 'step')}, and most files have {usual:,}"
-            cut = next((f": {note}" for note in rank.summary.notes if "at byte" in note), "")
+            not_read.append(NotRead(path=rank.summary.path, why=why + cut))
+        elif cut and 2 * len(rank.calls) < calls:
+            why = f"it has {counted(len(rank.calls), 'collective')}, and most files have {calls:,}"
             not_read.append(NotRead(path=rank.summary.path, why=why + cut))
         else:
             kept.append(rank)
