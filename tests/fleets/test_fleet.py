@@ -226,21 +226,35 @@ def test_a_replay_that_is_far_off_decides_nothing(tmp_path: Path) -> None:
     assert "cannot be told" in found.verdict.text
 
 
-def test_steps_are_paired_by_what_the_ranks_do_together(tmp_path: Path) -> None:
-    paths = jittered(partial(train_ddp, slow=3, cause="kernel"), tmp_path)
-    whole = explained(tmp_path)
-    # This rank's recorder began a step later, and counts from there.
-    document = msgspec.json.decode(paths[5].read_bytes())
+def drop_first_step(path: Path) -> None:
+    """Makes a trace one whose recorder began a step later."""
+    document = msgspec.json.decode(path.read_bytes())
     events = document["traceEvents"]
     first = next(event for event in events if event["name"] == "ProfilerStep#0")
     begin = float(first["ts"]) + float(first["dur"])
     document["traceEvents"] = [event for event in events if float(event["ts"]) >= begin]
-    paths[5].write_bytes(msgspec.json.encode(document))
+    path.write_bytes(msgspec.json.encode(document))
+
+
+def test_steps_are_paired_by_what_the_ranks_do_together(tmp_path: Path) -> None:
+    paths = jittered(partial(train_ddp, slow=3, cause="kernel"), tmp_path)
+    whole = explained(tmp_path)
+    drop_first_step(paths[5])
     found = explained(tmp_path)
     assert found.steps == whole.steps - 1
     assert [each.rank for each in found.stragglers] == [3]
     assert found.stragglers[0].gain_ns == pytest.approx(whole.stragglers[0].gain_ns, rel=0.02)
     assert any("began 1 step later" in note for note in found.notes)
+
+
+def test_steps_are_paired_although_most_operations_are_sends_and_receives(tmp_path: Path) -> None:
+    paths = jittered(partial(train_pipeline, slow_stage=2, steps=6), tmp_path)
+    whole = explained(tmp_path)
+    drop_first_step(paths[2])
+    found = explained(tmp_path)
+    assert found.steps == whole.steps - 1
+    assert found.replayed_step_ns == pytest.approx(whole.replayed_step_ns, rel=0.02)
+    assert any("rank 2 began 1 step later" in note for note in found.notes)
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@ from unstall.fleets.summary import Group, Rank
 from unstall.locate.collectives import Kind
 from unstall.timeline.columns import I64
 
-_SEND_RECEIVE = KINDS.index(Kind.SEND_RECEIVE)
+SEND_RECEIVE = KINDS.index(Kind.SEND_RECEIVE)
+"""The index of the kind of sends and receives in `KINDS`."""
 _MOST_NAMED = 3
 
 
@@ -93,9 +94,7 @@ def join(ranks: Sequence[Rank]) -> Joined:
     alike = np.minimum.reduceat(kind[order], first[:-1]) == np.maximum.reduceat(kind[order], first[:-1])
     whole = (sizes > 1) & alike if len(sizes) else np.zeros(0, dtype=np.bool_)
     unknown = sum(
-        int(
-            ((rank.calls.kind == _SEND_RECEIVE) & (each < 0) & ((rank.calls.source < 0) | (rank.calls.step >= 0))).sum()
-        )
+        int(((rank.calls.kind == SEND_RECEIVE) & (each < 0) & ((rank.calls.source < 0) | (rank.calls.step >= 0))).sum())
         for rank, each in zip(ranks, messages, strict=True)
     )
     notes = _notes(ranks, groups, (known[0][lead], sizes, alike), (first, order, rank_of, kind, row), unknown)
@@ -141,7 +140,7 @@ def _messages(ranks: Sequence[Rank], numbers: Sequence[I64]) -> list[I64]:
     first = np.cumsum([0, *(len(rank.calls) for rank in ranks)])
     for index, rank in enumerate(ranks):
         calls = rank.calls
-        known = (calls.kind == _SEND_RECEIVE) & (calls.source >= 0) & (calls.target >= 0) & (calls.step >= 0)
+        known = (calls.kind == SEND_RECEIVE) & (calls.source >= 0) & (calls.target >= 0) & (calls.step >= 0)
         for side, peer in enumerate((calls.source, calls.target)):
             row = np.flatnonzero(known & (peer != rank.number))
             own, other = np.full(len(row), rank.number), peer[row]
@@ -187,7 +186,7 @@ def _keys(rank: Rank, number_of: I64, messages: I64, groups: list[Group]) -> tup
     group = number_of[calls.group] if len(calls) else calls.group
     paired = messages >= 0
     # Each rank numbers its own sends and receives, so equal numbers do not mean the same operation.
-    alone = (calls.kind == _SEND_RECEIVE) & ~paired
+    alone = (calls.kind == SEND_RECEIVE) & ~paired
     several = np.array([each.size > 2 for each in groups], dtype=np.bool_)[group] if len(calls) else alone
     numbered = (calls.sequence >= 0) & ~paired & ~alone
     row = np.flatnonzero((numbered | (calls.step >= 0)) & ~(alone & several))
@@ -243,7 +242,7 @@ def _notes(
             continue
         mine = order[first[at] : first[at + 1]]
         each, call = ranks[int(rank_of[mine[0]])], int(row[mine[0]])
-        if int(kind[mine[0]]) == _SEND_RECEIVE:
+        if int(kind[mine[0]]) == SEND_RECEIVE:
             peers = {int(each.calls.source[call]), int(each.calls.target[call])}
             expected = [index for index in expected if sizes[at] == 1 and ranks[index].number in peers]
         time = int(each.calls.started[call]) + each.summary.zero_ns

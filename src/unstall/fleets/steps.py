@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from unstall.figures import counted
-from unstall.fleets.join import Joined
+from unstall.fleets.join import SEND_RECEIVE, Joined
 from unstall.fleets.summary import Calls, Costs, Rank
 from unstall.timeline.columns import I64
 from unstall.timeline.grouping import groups, median
@@ -40,8 +40,11 @@ def paired_steps(ranks: Sequence[Rank], joined: Joined) -> tuple[list[Rank], lis
 def _later(ranks: Sequence[Rank], joined: Joined) -> I64:
     """Returns, for each rank, by how many steps its recording began later than that of the rank whose recording began
     first."""
-    step = joined.of_members(ranks, "step")
-    known = np.flatnonzero(step >= 0)
+    step, sequence = (joined.of_members(ranks, name) for name in ("step", "sequence"))
+    # Operations that were joined by their order in a step have members of equal steps, whatever the steps are.
+    numbered = np.bincount(joined.operation[sequence < 0], minlength=len(joined)) == 0
+    numbered &= joined.kind != SEND_RECEIVE
+    known = np.flatnonzero((step >= 0) & numbered[joined.operation])
     step, operation, rank = step[known], joined.operation[known], joined.rank[known]
     of_rank = list(groups(rank))
     begun = np.zeros(len(ranks), dtype=np.int64)
