@@ -56,6 +56,8 @@ class Assessed(msgspec.Struct, frozen=True, eq=False):
             fewer than two stages.
         silent_ns: The step time in a replay in which transfers between ranks take no time.
         stragglers: The ranks that make the others wait. The rank whose delay costs the job most is first.
+        late_too: The numbers of further ranks that are late, too many to judge each. They count as mended in the gains
+            of the stragglers.
         lines: What each line costs on each rank.
     """
 
@@ -66,6 +68,7 @@ class Assessed(msgspec.Struct, frozen=True, eq=False):
     balanced_ns: float | None
     silent_ns: float
     stragglers: tuple[Straggler, ...]
+    late_too: tuple[int, ...]
     lines: Lines
 
 
@@ -87,7 +90,7 @@ def assess(job: Job) -> Assessed:
         no_stragglers(job).times.step_ns,
         balanced,
         silent.times.step_ns,
-        _stragglers(job, base, error, lines),
+        *_stragglers(job, base, error, lines),
         lines,
     )
 
@@ -121,9 +124,12 @@ def recorded_step_ns(job: Job) -> float:
     return float(steps[1:].mean()) if len(steps) > 1 else float(steps.mean())
 
 
-def _stragglers(job: Job, base_ns: float, error_ns: float, every: Lines) -> tuple[Straggler, ...]:
+def _stragglers(
+    job: Job, base_ns: float, error_ns: float, every: Lines
+) -> tuple[tuple[Straggler, ...], tuple[int, ...]]:
     """Returns the ranks that are slower than their peers by more than chance explains, and whose delay alone would cost
-    the job more than the error of the replay. The gain of each is that of mending it after those before it.
+    the job more than the error of the replay. The gain of each is that of mending it after those before it. If there
+    are many, the latest ones are judged, and the numbers of the others are returned, too.
 
     Args:
         job: The job.
@@ -162,14 +168,14 @@ def _stragglers(job: Job, base_ns: float, error_ns: float, every: Lines) -> tupl
         return no_stragglers(job, ranks).times.step_ns if ranks else base_ns
 
     # A rank may cost nothing while another is later still, so each is judged as if it were the only one.
-    candidates = candidates[:_MOST_CANDIDATES]
     every_rank = frozenset(candidate[0] for candidate in candidates)
+    candidates = candidates[:_MOST_CANDIDATES]
+    others = every_rank - {candidate[0] for candidate in candidates}
     none_late = without(every_rank)
     costs = [without(every_rank - {candidate[0]}) - none_late for candidate in candidates]
     order = sorted(range(len(candidates)), key=lambda at: (-costs[at], at))
     found: list[Straggler] = []
-    mended: frozenset[int] = frozenset()
-    before_ns = base_ns
+    mended, before_ns = others, without(others)
     for at in order:
         if costs[at] <= least:
             continue
@@ -188,7 +194,7 @@ def _stragglers(job: Job, base_ns: float, error_ns: float, every: Lines) -> tupl
             )
         )
         before_ns = after_ns
-    return tuple(found)
+    return tuple(found), tuple(sorted(job.ranks[index].number for index in others))
 
 
 def _waited_for(job: Job) -> I64:

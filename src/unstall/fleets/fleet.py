@@ -201,6 +201,7 @@ def _result(
         edits=edits,
         moments=moments_of(job),
         notes=(
+            *_late_too_note(assessed),
             *_own_notes(gathered, job, clocks.parts),
             *_host_note(job, assessed),
             *_recorder_note(job, assessed),
@@ -237,6 +238,15 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
             f"{counted(late, 'operation')} of {len(waits):,}"
         )
     return tuple(notes)
+
+
+def _late_too_note(assessed: Assessed) -> list[str]:
+    """Returns a list with one sentence: which ranks are late beside those that are named. The list is empty if none
+    is."""
+    if not (assessed.stragglers and assessed.late_too):
+        return []
+    are = "is" if len(assessed.late_too) == 1 else "are"
+    return [f"{ranks_text(assessed.late_too)} {are} late, too: the gains are of a job in which they are mended as well"]
 
 
 def _host_note(job: Job, assessed: Assessed) -> list[str]:
