@@ -337,6 +337,32 @@ def test_sharded_training_overlaps_its_gathers(tmp_path: Path) -> None:
     assert data.hidden_ns > data.exposed_ns
 
 
+def test_a_ring_that_passes_sequences_on_has_no_stages(tmp_path: Path) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        rank.kernel_factor = 1.3 if rank.rank == 5 else 1.0
+        after, before = (rank.rank + 1) % rank.world, (rank.rank - 1) % rank.world
+        ways = [("send", (rank.rank, after)), ("recv", (before, rank.rank))]
+        for _ in range(5):
+            with rank.step(), rank.frame("ring.py", 5, "train"):
+                for _ in range(4):
+                    with rank.frame("ring.py", 8, "scores"):
+                        rank.kernels(10, 300)
+                    with rank.frame("ring.py", 9, "values"):
+                        rank.kernels(10, 200)
+                    for kind, peer in ways if rank.rank % 2 == 0 else ways[::-1]:
+                        yield rank.collective(kind, range(rank.world), us=20, group="cp", peer=peer)
+                        rank.wait_for_comm()
+                yield rank.collective("allreduce", range(rank.world), us=200, group="dp")
+                rank.wait_for_comm()
+                rank.item()
+
+    jittered(train, tmp_path)
+    found = explained(tmp_path)
+    assert found.stages == ()
+    assert {each.stage for each in found.ranks} == {0}
+    assert [(each.rank, each.causes[0].kind) for each in found.stragglers] == [(5, "clocks")]
+
+
 def test_tensor_groups_are_told_by_their_pattern(tmp_path: Path) -> None:
     jittered(train_tensor, tmp_path)
     found = {group.use: group for group in explained(tmp_path).groups}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unstall.fleets.edits import balance_stages, no_stragglers
 from unstall.fleets.job import Job
-from unstall.fleets.join import name_of
+from unstall.fleets.join import SEND_RECEIVE, name_of
 from unstall.fleets.result import (
     ClockFit,
     FleetLine,
@@ -38,7 +38,6 @@ from unstall.timeline.grouping import median, unique
 _Reals = NDArray[np.float64]
 _WORTH = 0.01  # of a step: a rank that costs the job less is no straggler
 _MOST_MOMENTS, _MOST_LINES, _MOST_CANDIDATES = 12, 50, 8
-_PAIRED = KINDS.index(Kind.SEND_RECEIVE)
 _EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE))
 
 
@@ -380,7 +379,7 @@ def sends_and_receives(job: Job) -> tuple[_Reals, _Reals]:
     every, unmatched = np.zeros(len(job.ranks)), np.zeros(len(job.ranks))
     for index, rank in enumerate(job.ranks):
         matched = _matched(job, index)
-        paired = rank.calls.kind == _PAIRED
+        paired = rank.calls.kind == SEND_RECEIVE
         every[index], unmatched[index] = _alone_in(job, rank, paired), _alone_in(job, rank, paired & ~matched)
     return every, unmatched
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from unstall.fleets.join import Joined
+from unstall.fleets.join import SEND_RECEIVE, Joined
 from unstall.fleets.summarise import KINDS
 from unstall.fleets.summary import Rank
 from unstall.locate.collectives import Kind
@@ -26,7 +26,6 @@ _BY_NAME = tuple(
         (r"dp|ddp|fsdp|hsdp|data\w*|replicate\w*|shard\w*|dp_\w+", DATA),
     )
 )
-_PAIRED = KINDS.index(Kind.SEND_RECEIVE)
 _EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE))
 _TENSOR_TIMES = 2  # calls in a step, against those of the groups beside it
 
@@ -71,7 +70,7 @@ def roles_of(ranks: Sequence[Rank], joined: Joined) -> Roles:
             use.append(by_name)
         elif not joined.groups[number].ranks:
             use.append(OTHER)  # it may be several groups; a kernel that sends and receives may be an exchange
-        elif mine.get(_PAIRED, 0) > sum(mine.values()) / 2:
+        elif mine.get(SEND_RECEIVE, 0) > sum(mine.values()) / 2:
             use.append(PIPELINE)
         elif any(mine.get(kind) for kind in _EXCHANGES):
             use.append(EXPERT)
@@ -79,7 +78,7 @@ def roles_of(ranks: Sequence[Rank], joined: Joined) -> Roles:
             use.append(TENSOR)
         else:
             use.append(DATA if mine else OTHER)
-    role = _stages(ranks, [number for number, each in enumerate(use) if each == PIPELINE], joined)
+    role = _stages(ranks, use, joined)
     return Roles(tuple(use), tuple(each is not None for each in told), role, int(role.max(initial=0)) + 1)
 
 
@@ -113,24 +112,26 @@ def _is_innermost(number: int, joined: Joined, calls: list[float]) -> bool:
     return bool(others) and calls[number] >= _TENSOR_TIMES * max(others)
 
 
-def _stages(ranks: Sequence[Rank], pipelines: list[int], joined: Joined) -> I64:
+def _stages(ranks: Sequence[Rank], use: Sequence[str], joined: Joined) -> I64:
     """Returns the number of the pipeline stage of each rank, from 0.
 
-    The first send or receive of a rank decides; a batch of both does not tell. If it is a send, the rank is in the
-    first stage. If it is a receive, the rank is in the stage after that of the sender. If no senders and receivers are
-    known, a rank's stage is its position in its pipeline group.
+    The first send or receive of a rank in a group that may be a pipeline decides; a batch of both does not tell. If it
+    is a send, the rank is in the first stage. If it is a receive, the rank is in the stage after that of the sender. If
+    no senders and receivers are known, a rank's stage is its position in its pipeline group.
 
     Args:
         ranks: The ranks of the job.
-        pipelines: The indices of the groups that are used for a pipeline.
+        use: The use of each group.
         joined: The collectives of the job.
     """
     numbers = {rank.number: index for index, rank in enumerate(ranks)}
+    passing = {group for group, its in zip(joined.groups, use, strict=True) if its in (PIPELINE, OTHER)}
     before: dict[int, int] = {}
     for index, rank in enumerate(ranks):
         calls = rank.calls
         one_way = (calls.source == rank.number) != (calls.target == rank.number)
-        mine = np.flatnonzero((calls.kind == _PAIRED) & (calls.source >= 0) & one_way & (calls.step >= 0))
+        passes = np.array([group in passing for group in rank.summary.groups], dtype=np.bool_)[calls.group]
+        mine = np.flatnonzero((calls.kind == SEND_RECEIVE) & passes & (calls.source >= 0) & one_way & (calls.step >= 0))
         if len(mine) and calls.target[mine[0]] == rank.number:
             source = numbers.get(int(calls.source[mine[0]]))
             if source is not None:
@@ -143,8 +144,8 @@ def _stages(ranks: Sequence[Rank], pipelines: list[int], joined: Joined) -> I64:
                 at, depth = before[at], depth + 1
             stage[index] = depth if depth <= len(ranks) else 0
         return stage
-    for number in pipelines:
-        for place, rank_number in enumerate(joined.groups[number].ranks):
+    for group in (group for group, its in zip(joined.groups, use, strict=True) if its == PIPELINE):
+        for place, rank_number in enumerate(group.ranks):
             if rank_number in numbers:
                 stage[numbers[rank_number]] = max(stage[numbers[rank_number]], place)
     return stage
