@@ -310,7 +310,9 @@ class Job:
         first = np.cumsum([0, *map(len, members)])
         rank, op = (np.array([pair[at] for pair in flat], dtype=np.int64) for at in (0, 1))
         self.programs = [made[stage][0] for _, stage in self.ranks]
-        self.meeting = Meeting(first, rank, op, np.ones(len(flat), np.int8), np.zeros(len(flat), np.int64))
+        self.meeting = Meeting(
+            first, rank, op, np.ones(len(flat), np.int8), np.zeros(len(flat), np.int64), np.arange(len(flat))
+        )
         self.members = members
         self._fill(table)
 

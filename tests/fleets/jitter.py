@@ -47,7 +47,9 @@ class Recorded:
         joined = join(ranks)
         waits = waiting(ranks, joined)
         ops = joined.of_rows([np.flatnonzero(each) for each in comm])
-        meeting = Meeting(joined.first, joined.rank, ops, (~waits.alone).astype(np.int8), waits.transfer)
+        meeting = Meeting(
+            joined.first, joined.rank, ops, (~waits.alone).astype(np.int8), waits.transfer, np.arange(len(ops))
+        )
         return cls(timelines, programs, comm, meeting, list(waits.zero))
 
     def jittered(

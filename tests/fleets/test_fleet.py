@@ -530,6 +530,25 @@ def test_an_edit_leaves_the_ranks_that_it_does_not_fit_as_they_are(tmp_path: Pat
         explained(tmp_path, "2/leave-out:nowhere.py:step")
 
 
+def test_an_operation_that_comes_before_the_steps_changes_no_ideal(tmp_path: Path) -> None:
+    def train(rank: RankTrace, before: bool) -> Iterator[Arrival]:
+        if before:
+            yield rank.collective("allreduce", range(rank.world), us=100)
+            rank.wait_for_comm()
+        yield from train_ddp(rank, layers=2, kernels=5)
+
+    ideal = []
+    for before in (True, False):
+        folder = tmp_path / str(before)
+        folder.mkdir()
+        jittered(partial(train, before=before), folder, ranks=4)
+        first, second = explained(folder, "no-stragglers", "no-stragglers").edits
+        assert second.step_ns == pytest.approx(first.step_ns, rel=0.001)
+        ideal.append(first.step_ns)
+    assert ideal[0] == pytest.approx(ideal[1], rel=0.005)
+    explained(tmp_path / "True", "rank-like:1:0", "no-stragglers")
+
+
 def test_edits_of_several_ranks_add_up(tmp_path: Path) -> None:
     jittered(partial(train_ddp, slow=3, cause="item"), tmp_path, ranks=4)
     one, both = (

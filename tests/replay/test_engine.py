@@ -112,7 +112,9 @@ def test_the_c_engine_reads_no_column_that_is_not_aligned() -> None:
 def test_the_c_engine_gives_back_all_memory(change: dict[str, Any]) -> None:
     valid = random_program(1000)
     changed = with_columns(valid, **change)
-    met = Meeting(np.array([0, 2]), np.array([0, 1]), np.array([3, 3]), np.ones(2, np.int8), np.array([10, 10]))
+    met = Meeting(
+        np.array([0, 2]), np.array([0, 1]), np.array([3, 3]), np.ones(2, np.int8), np.array([10, 10]), np.arange(2)
+    )
 
     def replay_often() -> int:
         for _ in range(20):

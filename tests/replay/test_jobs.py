@@ -32,7 +32,14 @@ def together(*members: list[tuple[int, int]], transfer: int = 100) -> Meeting:
     flat = [pair for each in members for pair in each]
     first = np.cumsum([0, *map(len, members)])
     rank, op = (np.array([pair[i] for pair in flat], dtype=np.int64) for i in (0, 1))
-    return Meeting(first, rank, op, np.ones(len(flat), dtype=np.int8), np.full(len(flat), transfer, dtype=np.int64))
+    return Meeting(
+        first,
+        rank,
+        op,
+        np.ones(len(flat), dtype=np.int8),
+        np.full(len(flat), transfer, dtype=np.int64),
+        np.arange(len(flat)),
+    )
 
 
 def rank_of(*work: int, length: int = 0) -> Program:

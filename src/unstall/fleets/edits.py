@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from unstall.errors import UsageError
 from unstall.fleets.idle_host import extra_waits, lower_median, without_waits
-from unstall.fleets.job import Job, Shapes, from_first_step, host_free, members_inside, scaled
+from unstall.fleets.job import Job, Shapes, from_first_step, host_free, scaled
 from unstall.fleets.join import ranks_text
 from unstall.replay.program import Program
 from unstall.timeline.columns import I64
@@ -209,10 +209,7 @@ def no_stragglers(job: Job, only: Collection[int] | None = None) -> Job:
     edited = _with_donors(job, shapes, donors, made, notes)
     if only is not None:
         return edited
-    usual = _usual_transfers(job)
-    if len(edited.meeting.transfer) != len(usual):
-        return edited
-    return replace(edited, meeting=replace(edited.meeting, transfer=usual))
+    return replace(edited, meeting=replace(edited.meeting, transfer=_usual_transfers(edited)))
 
 
 def _median_program(job: Job, donor: int, peers: Sequence[int]) -> Program:
@@ -236,7 +233,7 @@ def _usual_transfers(job: Job) -> I64:
     Two transfers are similar if their collectives have the same kind, the same position in the step and the same number
     of ranks, if their groups have the same use, and if their ranks have the same role.
     """
-    inside = members_inside(job)
+    inside = job.meeting.member
     joined, ranks = job.joined, job.ranks
     operation = joined.operation[inside]
     position = joined.of_members(ranks, "position")[inside]

@@ -205,15 +205,8 @@ def _meeting(joined: Joined, op: I64, waits: Bool, transfer: I64) -> Meeting:
     whole = np.bincount(joined.operation, ~inside, len(joined)) == 0 if len(joined) else np.zeros(0, np.bool_)
     members = whole[joined.operation]
     first = np.append(0, np.cumsum(np.diff(joined.first)[whole]))
-    return Meeting(first, joined.rank[members], op[members], waits[members].astype(np.int8), transfer[members])
-
-
-def members_inside(job: Job) -> I64:
-    """Returns the members that `job.meeting` was made of, as row numbers of `job.joined`, in the order of
-    `job.meeting`. A member is one rank's part of a collective."""
-    op = job.joined.of_members(job.ranks, "op")
-    whole = np.bincount(job.joined.operation, op < 0, len(job.joined)) == 0 if len(job.joined) else np.zeros(0, bool)
-    return np.flatnonzero(whole[job.joined.operation])
+    columns = (joined.rank, op, waits.astype(np.int8), transfer, np.arange(len(op)))
+    return Meeting(first, *(column[members] for column in columns))
 
 
 def is_comm(rank: Rank) -> Bool:

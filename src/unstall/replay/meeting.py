@@ -21,6 +21,7 @@ class Meeting(msgspec.Struct, frozen=True, eq=False):
             of a message for which the receiver has room. The other members wait for it nonetheless.
         transfer: For each member, the time from the arrival of the last member to the end of this member, in ns. If the
             member waits for nobody, the time from its own arrival.
+        member: For each member, its number where the operations come from.
     """
 
     first: I64
@@ -28,6 +29,7 @@ class Meeting(msgspec.Struct, frozen=True, eq=False):
     op: I64
     waits: I8
     transfer: I64
+    member: I64
 
     def __len__(self) -> int:
         return len(self.first) - 1
@@ -37,4 +39,5 @@ class Meeting(msgspec.Struct, frozen=True, eq=False):
         sizes = np.diff(self.first)
         of_member = np.repeat(kept, sizes)
         first = np.append(0, np.cumsum(sizes[kept]))
-        return Meeting(first, self.rank[of_member], self.op[of_member], self.waits[of_member], self.transfer[of_member])
+        columns = {name: getattr(self, name)[of_member] for name in self.__struct_fields__ if name != "first"}
+        return Meeting(first, **columns)
