@@ -27,7 +27,7 @@ from unstall.fleets.result import (
 from unstall.fleets.roles import PIPELINE
 from unstall.fleets.student import outlying_steps, slower_than_peers
 from unstall.fleets.summarise import KINDS
-from unstall.fleets.summary import Cost, Rank
+from unstall.fleets.summary import Cost, Group, Rank
 from unstall.fleets.waiting import by_rank_and_step, covered
 from unstall.fleets.why import Lines, causes_of, lines_of
 from unstall.locate.collectives import Kind
@@ -378,9 +378,9 @@ def sends_and_receives(job: Job) -> tuple[_Reals, _Reals]:
     """
     every, unmatched = np.zeros(len(job.ranks)), np.zeros(len(job.ranks))
     for index, rank in enumerate(job.ranks):
-        matched = _matched(job, index)
         paired = rank.calls.kind == SEND_RECEIVE
-        every[index], unmatched[index] = _alone_in(job, rank, paired), _alone_in(job, rank, paired & ~matched)
+        alone = paired & ~job.matched[index]
+        every[index], unmatched[index] = _alone_in(job, rank, paired), _alone_in(job, rank, alone)
     return every, unmatched
 
 
@@ -390,25 +390,22 @@ def with_absent(job: Job) -> tuple[float, tuple[int, ...]]:
     other rank that has a trace, in ns per step: the most of all ranks. How long the rank waits in them is unknown."""
     present = {rank.number for rank in job.ranks}
     absent: set[int] = set()
+    away_of: dict[Group, set[int]] = {}
     times = []
     for index, rank in enumerate(job.ranks):
         calls, chosen = rank.calls, np.zeros(len(rank.calls), dtype=np.bool_)
         sent = (calls.source >= 0) & (calls.target >= 0)
         for number in unique(calls.group).tolist():
-            if away := set(rank.summary.groups[number].ranks) - present:
+            group = rank.summary.groups[number]
+            if group not in away_of:
+                away_of[group] = set(group.ranks) - present
+            if away := away_of[group]:
                 numbers = list(away)
                 with_them = ~sent | np.isin(calls.source, numbers) | np.isin(calls.target, numbers)
                 chosen |= (calls.group == number) & with_them
                 absent |= away
-        times.append(_alone_in(job, rank, chosen & ~_matched(job, index)))
+        times.append(_alone_in(job, rank, chosen & ~job.matched[index]))
     return max(times), tuple(sorted(absent))
-
-
-def _matched(job: Job, index: int) -> Bool:
-    """Returns a mask of a rank's calls: True for those that were matched with other ranks' calls."""
-    matched = np.zeros(len(job.ranks[index].calls), dtype=np.bool_)
-    matched[job.joined.row[job.joined.rank == index]] = True
-    return matched
 
 
 def _alone_in(job: Job, rank: Rank, chosen: Bool) -> float:

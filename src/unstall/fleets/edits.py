@@ -18,7 +18,7 @@ from unstall.fleets.job import Job, Shapes, from_first_step, host_free, scaled
 from unstall.fleets.join import ranks_text
 from unstall.replay.program import Program
 from unstall.timeline.columns import I64
-from unstall.timeline.grouping import median
+from unstall.timeline.grouping import groups, median
 
 _Reals = NDArray[np.float64]
 _OF_ONE_RANK = re.compile(r"(?P<rank>\d{1,6})/(?P<edit>.+)$")
@@ -134,9 +134,10 @@ def _with_donors(job: Job, shapes: Shapes, donors: dict[int, int], made: dict[in
     """
     programs = list(job.programs)
     op = job.meeting.op.copy()
+    of_rank = dict(groups(job.meeting.rank))
     for index, donor in donors.items():
         programs[index] = made[donor]
-        mine = np.flatnonzero(job.meeting.rank == index)
+        mine = of_rank.get(index, op[:0])
         place = shapes.positions[job.like[index]][0][op[mine]]
         stands = shapes.positions[donor][1]
         known = (place >= 0) & (place < len(stands))

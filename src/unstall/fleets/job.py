@@ -19,7 +19,7 @@ from unstall.replay.engine import replay, replay_job
 from unstall.replay.meeting import Meeting
 from unstall.replay.program import Code, Program, Replayed
 from unstall.timeline.columns import I32, I64, Bool
-from unstall.timeline.grouping import median
+from unstall.timeline.grouping import groups, median
 
 _Reals = NDArray[np.float64]
 
@@ -109,6 +109,14 @@ class Job(msgspec.Struct, frozen=True, eq=False, dict=True):
     def waits(self) -> list[int]:
         """For each rank, how often the host of its program waits for the device in its steps."""
         return list(map(waits_of, self.programs))
+
+    @cached_property
+    def matched(self) -> list[Bool]:
+        """For each rank, a mask of its calls: True for those that were matched with other ranks' calls."""
+        found = [np.zeros(len(rank.calls), dtype=np.bool_) for rank in self.ranks]
+        for index, mine in groups(self.joined.rank):
+            found[index][self.joined.row[mine]] = True
+        return found
 
     @cached_property
     def times(self) -> Times:

@@ -97,8 +97,9 @@ def slower_than_peers(times: _Reals, families: int = 1) -> dict[int, float]:
         chances = [(worst, _over_steps(times, worst, [1 - worst], steps))]
     # As in the generalised ESD, every row that is further off than the last significant row is an outlier too.
     last = max((at for at, (_, chance) in enumerate(chances) if chance * count < level), default=-1)
+    # They are as unlikely as that one: several that are as slow hide each other.
     for row, chance in chances[: last + 1]:
-        found[row] = min(chance * count, 1.0)
+        found[row] = min(chance, chances[last][1]) * count
     return found
 
 
