@@ -121,19 +121,17 @@ def test_two_ranks_that_are_as_late_are_named_together(tmp_path: Path) -> None:
     assert "If all of them worked as their peers do, a step would take" in found.verdict.text
 
 
-def test_of_many_ranks_that_are_as_late_some_are_named_and_the_others_noted(tmp_path: Path) -> None:
+def test_of_many_ranks_that_are_as_late_the_latest_stands_for_all(tmp_path: Path) -> None:
     def train(rank: RankTrace) -> Iterator[Arrival]:
         return train_ddp(rank, slow=rank.rank if rank.rank < 9 else None, cause="clocks", layers=2)
 
     jittered(train, tmp_path, ranks=20)
     found = explained(tmp_path)
     assert found.verdict.bound_by == "straggler"
-    named = {each.rank for each in found.stragglers}
-    (other,) = set(range(9)) - named
-    assert len(named) == 8
-    assert f"rank {other} is late, too" in found.notes[0]
-    gains = sum(each.gain_ns for each in found.stragglers)
-    assert found.replayed_step_ns - gains == pytest.approx(found.ideal_step_ns, rel=0.02)
+    (latest,) = found.stragglers
+    assert latest.rank < 9
+    assert found.verdict.text.startswith(f"Rank {latest.rank} and 8 others (ranks ")
+    assert found.replayed_step_ns - latest.gain_ns == pytest.approx(found.ideal_step_ns, rel=0.02)
 
 
 def test_of_two_ranks_that_sleep_elsewhere_both_sleeps_are_no_part_of_the_ideal(tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ class Assessed(msgspec.Struct, frozen=True, eq=False):
             fewer than two stages.
         silent_ns: The step time in a replay in which transfers between ranks take no time.
         stragglers: The ranks that make the others wait. The rank whose delay costs the job most is first.
-        late_too: The numbers of further ranks that are late, too many to judge each. They count as mended in the gains
-            of the stragglers.
+        late_too: The numbers of further ranks that are late, too many to judge each. The gain of the first straggler is
+            that of mending them as well.
         lines: What each line costs on each rank.
     """
 
@@ -128,7 +128,8 @@ def _stragglers(
 ) -> tuple[tuple[Straggler, ...], tuple[int, ...]]:
     """Returns the ranks that are slower than their peers by more than chance explains, and whose delay alone would cost
     the job more than the error of the replay. The gain of each is that of mending it after those before it. If there
-    are many, the latest ones are judged, and the numbers of the others are returned, too.
+    are many, only the latest are judged, and the numbers of the others are returned, too: the first gain is that of
+    mending them as well.
 
     Args:
         job: The job.
@@ -168,13 +169,15 @@ def _stragglers(
 
     # A rank may cost nothing while another is later still, so each is judged as if it were the only one.
     every_rank = frozenset(candidate[0] for candidate in candidates)
-    candidates = candidates[:_MOST_CANDIDATES]
+    steady = [candidate for candidate in candidates if not candidate[1]]
+    # Of many that are late in all steps, the latest stands for all: mended alone, none of them gains anything.
+    candidates = steady[:1] if len(steady) > _MOST_CANDIDATES else candidates[:_MOST_CANDIDATES]
     others = every_rank - {candidate[0] for candidate in candidates}
     none_late = without(every_rank)
     costs = [without(every_rank - {candidate[0]}) - none_late for candidate in candidates]
     order = sorted(range(len(candidates)), key=lambda at: (-costs[at], at))
     found: list[Straggler] = []
-    mended, before_ns = others, without(others)
+    mended, before_ns = others, base_ns
     for at in order:
         if costs[at] <= least:
             continue

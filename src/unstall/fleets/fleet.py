@@ -201,7 +201,6 @@ def _result(
         edits=edits,
         moments=moments_of(job),
         notes=(
-            *_late_too_note(assessed),
             *_own_notes(gathered, job, clocks.parts),
             *_host_note(job, assessed),
             *_recorder_note(job, assessed),
@@ -238,15 +237,6 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
             f"{counted(late, 'operation')} of {len(waits):,}"
         )
     return tuple(notes)
-
-
-def _late_too_note(assessed: Assessed) -> list[str]:
-    """Returns a list with one sentence: which ranks are late beside those that are named. The list is empty if none
-    is."""
-    if not (assessed.stragglers and assessed.late_too):
-        return []
-    are = "is" if len(assessed.late_too) == 1 else "are"
-    return [f"{ranks_text(assessed.late_too)} {are} late, too: the gains are of a job in which they are mended as well"]
 
 
 def _host_note(job: Job, assessed: Assessed) -> list[str]:
@@ -439,7 +429,14 @@ def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
     count = 1 + next(at for at, each in enumerate(after) if 2 * (base - each) >= base - after[-1])
     them, rest = stragglers[:count], stragglers[count:]
     late = [f"{duration(each.late_ns)} {_over(unit)}" for each in them]
-    if count == 1:
+    if count == 1 and assessed.late_too:
+        first, many = them[0], len(assessed.late_too)
+        text = (
+            f"Rank {first.rank} and {counted(many, 'other')} ({ranks_text(assessed.late_too)}) make the rest wait: own "
+            f"work of rank {first.rank} takes {late[0]} longer than that of its peers{_why(first.causes)}. If all of "
+            "them worked as their peers do, "
+        )
+    elif count == 1:
         first = them[0]
         when = f" in {counted(len(first.steps), 'step')} of {job.steps}" if first.steps else ""
         text = (
