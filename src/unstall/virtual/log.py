@@ -67,7 +67,7 @@ class LogCode(IntEnum):
     CAPTURE_END = 16  # a
     GRAPH_LAUNCH = 17  # a
     GRAPH_FREE = 18  # a
-    PIN = 19  # a: bytes of host memory to pin; torch never unpins them
+    PIN = 19  # a: bytes of host memory that the driver pins; torch never unpins them
     SLEEP = 20  # a: cycles of torch.cuda._sleep
     ADVANCE = 21  # a: ns that the program slept
     ASSERT = 26  # a: the fault; b: the number of the captured LAUNCH that fails, or 0; id: the operator that fails

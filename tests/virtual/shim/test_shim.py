@@ -52,6 +52,10 @@ def test_copies_tell_their_direction_and_pinned_memory(real: Facts) -> None:
     assert real("flags_of_copies") == [[1, 40], [1 | 4 | 8, 40], [2, 40], [3 | 8, 40]]
 
 
+def test_small_pinned_tensors_share_2_mib_that_the_driver_pins_and_large_ones_have_their_own(real: Facts) -> None:
+    assert real("bytes_that_the_driver_pins") == [2 * 2048, 2, 4096, 65536]
+
+
 def test_only_blocking_copies_wait(real: Facts) -> None:
     assert real("waits_of_copies") == [[COPY, SYNC_STREAM], [COPY]]
 

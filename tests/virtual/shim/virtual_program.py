@@ -18,7 +18,7 @@ RECORD = np.dtype(
     + [(name, "i4") for name in ("thread", "stack", "id", "uses")]
     + [("code", "u1"), ("device", "i1"), ("flags", "u1"), ("within", "u1"), ("pad", "V4")]
 )
-OP_BEGIN, OP_END, LAUNCH, COPY, MALLOC, FREE = 0, 1, 4, 5, 6, 7
+OP_BEGIN, OP_END, LAUNCH, COPY, MALLOC, FREE, PIN = 0, 1, 4, 5, 6, 7, 19
 EVENT_RECORD, EVENT_WAIT, SYNC_STREAM, CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH = 9, 10, 12, 15, 16, 17
 WORK = 28
 
@@ -153,6 +153,20 @@ def flags_of_copies() -> list[list[int]]:
     ]
     copies = [logged(move) for move in moves]
     return [[int(row["flags"]), int(row["a"])] for rows in copies for row in rows[rows["code"] == COPY]]
+
+
+@fact
+def bytes_that_the_driver_pins() -> list[int]:
+    kept: list[torch.Tensor] = []
+
+    def pinned(kib: int) -> int:
+        records = logged(lambda: kept.append(torch.empty(kib << 10, dtype=torch.uint8, pin_memory=True)))
+        return int(sum(records["a"][records["code"] == PIN])) >> 10
+
+    kept.append(torch.empty(1 << 20, dtype=torch.uint8, pin_memory=True))  # other facts may have pinned some
+    kept.append(torch.empty(1 << 20, dtype=torch.uint8, pin_memory=True))
+    chunks = [pinned(1024) for _ in range(4)]
+    return [sum(chunks), len(set(chunks)), pinned(3 << 10), pinned(64 << 10)]
 
 
 @fact
