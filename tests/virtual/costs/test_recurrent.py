@@ -91,6 +91,27 @@ def test_the_host_takes_longer_the_more_kernels_it_launches() -> None:
     assert not long.workspaces
 
 
+@pytest.mark.parametrize(("mode", "real_us"), [(LSTM, 417), (GRU, 330), (RNN, 202)])
+def test_the_host_works_longer_for_each_further_layer_of_a_backward(mode: int, real_us: int) -> None:
+    one, three = (recurrent(backward_of(forward(mode, 64, layers=layers))) for layers in (1, 3))
+    assert (three[0].host_ns - one[0].host_ns) / 2 / 1e3 == pytest.approx(real_us, rel=0.1)
+
+
+def test_layers_that_follow_each_other_multiply_their_inputs_in_parts() -> None:  # counted on an H200, of 40 x 400
+    call, one = forward(LSTM, 400, steps=35, layers=3), forward(LSTM, 400, steps=35)
+    assert len(recurrent(call)) == 3 * (2 * 35 + 5)
+    assert len(recurrent(one)) == 2 * 35 + 1
+    assert len(recurrent(forward(LSTM, 400, steps=35, layers=3, both=True))) == 6 * (2 * 35 + 1)
+    short = recurrent(backward_of(forward(LSTM, 400, steps=10, layers=2)))
+    assert len(short) == 2 * (2 * 10 + 5)
+
+
+def test_dropout_between_layers_is_a_kernel_for_each_part() -> None:
+    call = forward(LSTM, 400, steps=35, layers=3)
+    inputs = (*call.inputs[:11], 0.3, True, *call.inputs[13:])
+    assert len(recurrent(Signature(call.name, "", inputs, call.outputs))) == len(recurrent(call)) + 2 * 5
+
+
 def kernels_of(call: Signature) -> dict[DeviceKind, int]:
     gpu = gpu_named("h100")
     return dict(Counter(kernel.kind for kernel in MeasuredCosts(gpu, gpu.measured).cost(call).kernels))

@@ -21,9 +21,13 @@ _GATES = (1, 1, 4, 3)  # of each mode: ReLU, tanh, LSTM, GRU
 _REGISTERS = 256  # KiB of a multiprocessor
 _NS_PER_KIB = (10.0, 15.0)  # of a step in one kernel, for each KiB of its weights: if they fit into registers, or not
 _STATIC_STEP_NS = 2_600  # of a step in one kernel on all multiprocessors
-# Of the host, for 44 layers on an H100, whose host is slower than others: a call forward, a call backward, and each
-# launch of a step beside its usual cost (cuDNN records and waits for events, and asks for the attributes of kernels).
-_CALL_NS, _BACKWARD_CALL_NS, _LAUNCH_NS = 100_000, 700_000, 5_200
+# Of the host: each launch of a step beside its usual cost (cuDNN records and waits for events, and asks for the
+# attributes of kernels; 44 layers on an H100), a call, and each layer of it in each direction (34 layers on an H200).
+# In the backward pass, torch also asks cuDNN where the matrices of each gate are (RNN.cpp: get_parameters).
+_LAUNCH_NS = 5_200
+_CALL_NS, _BACKWARD_CALL_NS = 30_000, 150_000
+_OF_LAYER_NS, _BACKWARD_OF_LAYER_NS, _OF_MATRIX_NS = 25_000, 150_000, 30_000
+_CHUNKS, _BACKWARD_CHUNKS, _SMALLEST = 5, 10, 4  # see _chunks_of
 _OF_LAYER = 8 << 20  # bytes of a layer's workspace, in each direction, whatever its sizes
 # What else a workspace holds, as multiples of the sizes: for each position of each sequence, of the inputs and of the
 # hidden size; for each sequence, layer and direction, of the hidden size. By gates and directions. Of cuDNN 9.19
@@ -66,6 +70,7 @@ class Layers:
         directions: 2 if the layers are bidirectional, else 1.
         positions: The number of positions of all sequences of the batch together.
         packed: Whether the sequences are packed: each has its own number of steps.
+        dropout: Whether there is dropout between layers.
     """
 
     steps: int
@@ -78,12 +83,13 @@ class Layers:
     directions: int
     positions: int
     packed: bool
+    dropout: bool = False
 
 
 def recurrent(signature: Signature) -> tuple[Piece, ...]:
     """Returns the pieces in which cuDNN runs a call of `_cudnn_rnn` or `_cudnn_rnn_backward`, in order."""
     x, at = signature.tensor(0), NAMES[signature.name]
-    mode, hidden, projected, layers, batch_first, _, _, both, batches = (
+    mode, hidden, projected, layers, batch_first, dropout, training, both, batches = (
         signature.value(at + place, 0) for place in range(9)
     )
     if x is None or not 0 <= mode < len(_GATES):
@@ -105,6 +111,7 @@ def recurrent(signature: Signature) -> tuple[Piece, ...]:
         directions,
         positions,
         bool(batches),
+        bool(dropout and training),
     )
     return _pieces(sizes, x, signature.precision, backward=signature.name.endswith("backward"))
 
@@ -113,11 +120,20 @@ def _pieces(of: Layers, x: TensorSpec, precision: str, *, backward: bool) -> tup
     dtype, item_bytes = x.dtype, x.item_bytes
     width, gates, product_of = of.gates * of.hidden, _gates(dtype, of), partial(_product, dtype, precision)
     step_ns = _step_in_one_kernel_ns(of, dtype, item_bytes, backward=backward)
+    chunks = 1 if step_ns is not None else _chunks_of(of, backward=backward)
+    positions = -(-of.steps // chunks) * of.batch
     found: list[Piece] = []
     for layer in range(of.layers):
         inputs = of.inputs if layer == 0 else of.results * of.directions
         for _ in range(of.directions):
-            found.append(product_of(of.steps * of.batch, inputs, width))
+            if chunks == 1:
+                found.append(product_of(positions, inputs, width))
+            else:
+                of_chunk = product_of(positions, inputs, width, host_ns=_LAUNCH_NS)
+                found += [replace(of_chunk, zeroes=positions * width * item_bytes)] * chunks
+            if of.dropout and layer:
+                dropped = _tensor(dtype, positions, inputs)
+                found += [Piece(Signature("aten::mul", "Tensor", (dropped, dropped), (dropped,)))] * chunks
             if step_ns is not None:
                 found.append(Piece(gates, ns=round(of.steps * step_ns)))
             else:
@@ -131,8 +147,27 @@ def _pieces(of: Layers, x: TensorSpec, precision: str, *, backward: bool) -> tup
                 found.append(product_of(width, of.steps * of.batch, inputs))
                 found.append(product_of(width, of.steps * of.batch, of.results))
     workspace = workspace_bytes(of, dtype, item_bytes, backward=backward)
-    found[0] = replace(found[0], host_ns=_BACKWARD_CALL_NS if backward else _CALL_NS, holds=(workspace,))
+    found[0] = replace(found[0], host_ns=found[0].host_ns + _call_ns(of, backward=backward), holds=(workspace,))
     return tuple(found)
+
+
+def _call_ns(of: Layers, *, backward: bool) -> int:
+    """Returns how long the host works for a call besides its launches, in ns."""
+    layers = of.layers * of.directions
+    if not backward:
+        return _CALL_NS + layers * _OF_LAYER_NS
+    return _BACKWARD_CALL_NS + layers * (_BACKWARD_OF_LAYER_NS + 2 * of.gates * _OF_MATRIX_NS)
+
+
+def _chunks_of(of: Layers, *, backward: bool) -> int:
+    """Returns by how many products a layer multiplies its inputs. If several layers run in one direction, each works on
+    a part of the steps while others work on other parts. Of LSTMs, GRUs and RNNs of 10 and 35 steps on an H200: a
+    product for a fifth of the steps, and in the backward pass for at least four steps.
+    """
+    if of.layers == 1 or of.directions == 2:
+        return 1
+    most, smallest = (_BACKWARD_CHUNKS, _SMALLEST) if backward else (_CHUNKS, 1)
+    return -(-of.steps // max(-(-of.steps // most), smallest))
 
 
 def _step_in_one_kernel_ns(of: Layers, dtype: str, item_bytes: int, *, backward: bool) -> float | None:
