@@ -9,7 +9,7 @@ import pytest
 from unstall.virtual.costs.gpu_file import gpu_named
 from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.model import HostCosts, Limits
-from unstall.virtual.costs.operator_calls import OperatorCall, host_pace, own_ns
+from unstall.virtual.costs.operator_calls import OperatorCall, at_one_pace, host_pace, own_ns
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
 HOST = HostCosts(operator=1_000, operator_end=100, launch=3_000, malloc=800, free=200)
@@ -87,3 +87,10 @@ def test_at_another_pace_the_work_within_is_that_of_the_reference() -> None:
     calls = {"sort.default": OperatorCall(20_000, launches=2, allocations=3)}
     twice = {"sort.default": OperatorCall(40_000, launches=2, allocations=3)}
     assert own_ns(twice, HOST, 500, pace=2.0) == own_ns(calls, HOST, 500)
+
+
+def test_times_that_were_measured_while_the_host_was_slower_count_less() -> None:
+    times = {"add.Tensor": 8_000, "mm.default": 15_000, "exp.default": 7_000}
+    references = {"add.Tensor": 7_000.0, "mm.default": 10_500.0, "exp.default": 7_000.0, "failed.default": 20_000.0}
+    assert at_one_pace(times, references) == {"add.Tensor": 8_000, "mm.default": 10_000, "exp.default": 7_000}
+    assert at_one_pace({}, references) == {}
