@@ -16,12 +16,15 @@ from unstall.virtual.log import RECORD, LogCode
 from unstall.virtual.simulation.modelled_host import ModelledHost
 
 NODE, RECORDED, COLD, FOREIGN_FREE, ENGINE = 7_000, 500, 900, 300, 60_000
+COLD_RECORDED, COLD_NESTED = 2_000, 90
 USE, COLD_USE, FURTHER = 20, 60, 700
 COSTS = replace(
     HOST,
     node=NODE,
     recorded=RECORDED,
+    cold_recorded=COLD_RECORDED,
     cold=COLD,
+    cold_nested=COLD_NESTED,
     foreign_free=FOREIGN_FREE,
     engine=ENGINE,
     use=USE,
@@ -68,6 +71,23 @@ def test_each_node_that_autograd_records_is_charged_to_the_next_operator() -> No
             pass
     charged = _begins(log, _charged(log, replace(COSTS, cold=0)))
     assert charged == [0, RECORDED, 0, 2 * RECORDED, 0, 2 * RECORDED]
+
+
+def test_recording_a_node_takes_longer_if_the_operator_was_not_called_lately() -> None:
+    log = Log()
+    for sequence, name in enumerate("aababcabcd"):
+        with log.op(name, sequence):
+            pass
+    third = (COLD_RECORDED - RECORDED) // 3
+    extra = [each - RECORDED for each in _begins(log, _charged(log, replace(COSTS, cold=0)))[1:]]
+    assert extra == [0, 3 * third, 0, 0, 3 * third, third, third, third, 3 * third]
+
+
+def test_an_operator_that_another_calls_is_less_cold() -> None:
+    log = Log()
+    with log.op("linear"), log.op("t"):
+        pass
+    assert _begins(log, _charged(log, replace(COSTS, operator=0, nested=0))) == [COLD, COLD_NESTED]
 
 
 def test_the_backward_pass_pays_for_nodes_that_it_runs_and_not_for_those_recorded() -> None:

@@ -63,11 +63,13 @@ class ModelledHost:
         work: I64 = np.where(begins & nested, usual + costs.nested - costs.operator, usual)
         others = self._lately.others(records, begins)
         cold = np.clip((others - costs.warm_operators) / (costs.cold_operators - costs.warm_operators), 0.0, 1.0)
-        work += np.rint(costs.cold * cold * (begins & ~of_autograd)).astype(np.int64)
+        code_ns = np.where(nested, costs.cold_nested, costs.cold)
+        work += np.rint(code_ns * cold * (begins & ~of_autograd)).astype(np.int64)
         work[self._freed_for_another(records) & ~of_autograd] += costs.foreign_free
         work[begins & ~nested & of_autograd] += costs.node
         work[begun] += costs.engine
-        work += costs.recorded * self._recorded(records, begins)
+        node_ns = costs.recorded + cold * (costs.cold_recorded - costs.recorded)
+        work += np.rint(node_ns * self._recorded(records, begins)).astype(np.int64)
         listed = np.maximum(records["uses"] - costs.few_uses, 0)
         work += np.rint(listed * (costs.use + cold * ~of_autograd * (costs.cold_use - costs.use))).astype(np.int64)
         work[nested & self._further_allocations(records, begins)] += costs.further_result
