@@ -16,13 +16,13 @@ from unstall.virtual.log import RECORD, LogCode
 from unstall.virtual.simulation.modelled_host import ModelledHost
 
 NODE, RECORDED, COLD, FOREIGN_FREE, ENGINE = 7_000, 500, 900, 300, 60_000
-COLD_RECORDED, COLD_NESTED = 2_000, 90
+FOREIGN_RECORDED, COLD_NESTED = 2_000, 90
 USE, COLD_USE, FURTHER = 20, 60, 700
 COSTS = replace(
     HOST,
     node=NODE,
     recorded=RECORDED,
-    cold_recorded=COLD_RECORDED,
+    foreign_recorded=FOREIGN_RECORDED,
     cold=COLD,
     cold_nested=COLD_NESTED,
     foreign_free=FOREIGN_FREE,
@@ -73,14 +73,21 @@ def test_each_node_that_autograd_records_is_charged_to_the_next_operator() -> No
     assert charged == [0, RECORDED, 0, 2 * RECORDED, 0, 2 * RECORDED]
 
 
-def test_recording_a_node_takes_longer_if_the_operator_was_not_called_lately() -> None:
+def test_recording_a_node_takes_longer_in_memory_that_a_thread_of_autograd_has_freed() -> None:
     log = Log()
-    for sequence, name in enumerate("aababcabcd"):
-        with log.op(name, sequence):
+    for sequence in (40, 41, 42):
+        with log.op("aten::mul", sequence):
             pass
-    third = (COLD_RECORDED - RECORDED) // 3
-    extra = [each - RECORDED for each in _begins(log, _charged(log, replace(COSTS, cold=0)))[1:]]
-    assert extra == [0, 3 * third, 0, 0, 3 * third, third, third, third, 3 * third]
+    log.thread = 1
+    for forward in (41, 40, -1, -1):  # -1: a gradient is accumulated
+        with log.op("MulBackward0", forward, 0), log.op("aten::mul"):
+            pass
+    log.thread = 0
+    for sequence in (43, 44, 45):
+        with log.op("aten::mul", sequence):
+            pass
+    charged = _begins(log, _charged(log, replace(COSTS, cold=0, cold_nested=0, node=0)))
+    assert charged == [0, RECORDED, RECORDED, *[0] * 8, FOREIGN_RECORDED, FOREIGN_RECORDED, RECORDED]
 
 
 def test_an_operator_that_another_calls_is_less_cold() -> None:

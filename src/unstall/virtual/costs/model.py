@@ -122,19 +122,22 @@ class HostCosts:
     """Waking the engine's thread for a backward pass, and the caller's at its end. An H200's host took 46 to 82 us more
     for the backward of one to ten sines than these other costs are.
     """
-    node: int = 11_200
+    node: int = 10_500
     """What the engine of autograd adds to each operator that it calls on a thread of its own.
-    `node`, `cold_recorded`, `frame`, `cold`, `cold_nested` and `cold_use` are fitted to the phases of a training step
+    `node`, `foreign_recorded`, `frame`, `cold`, `cold_nested` and `cold_use` are fitted to the phases of a training step
     of 9 models, to the middle of the hosts of an H100 and three H200s (`benchmarks/host_phases.py`).
     """
     recorded: int = 1_500
     """What it takes autograd to record a node in a forward pass, and to save what the node needs in
     the backward pass. In loops on an H200's host: 0.6 to 1 us for a view, 1.5 to 3 us for other operators.
     """
-    cold_recorded: int = 12_500
-    """The same if the thread has not called the operator lately."""
+    foreign_recorded: int = 7_500
+    """The same if the node is in memory that a thread of autograd has freed, as it does with the nodes that it runs:
+    then that memory is in the caches of another core. Of nine models on four hosts, a forward pass took longer than
+    inference by 2 to 12 us for each node, but only by 1.5 us if no backward pass ran in between.
+    """
     operator_end: int = 150
-    frame: int = 3_500
+    frame: int = 2_800
     """Entering and leaving a frame of Python, with what its function does in C, such as looking up
     the attributes of a module.
     """
@@ -144,7 +147,7 @@ class HostCosts:
     """
     bytecode: int = 6
     """Two bytes of bytecode between two records of the log, with small calls that do not use torch."""
-    cold: int = 20_000
+    cold: int = 18_000
     """How much longer an operator takes that the thread has not called lately, because the CPU's
     caches no longer hold its code. Other costs were measured in loops over one operator, so they do
     not have this in them. The engine of autograd does not pay it.
@@ -170,9 +173,9 @@ class HostCosts:
     """For each allocation of an operator but its first, besides `malloc`: an operator on lists makes each of its
     results by another operator. Of an H200's host, as `use`.
     """
-    warm_operators: int = 4
+    warm_operators: int = 7
     """Not a time: an operator costs no `cold` if its thread has begun at most so many different others since."""
-    cold_operators: int = 24
+    cold_operators: int = 20
     """Not a time: from so many on, it costs all of `cold`; in between, a part."""
     mark: int = 3_200
     """The begin of an annotation, and also the end of one. An empty `record_function` took 6.5 µs
@@ -240,7 +243,7 @@ class HostCosts:
 
 
 _PACED = (
-    *("operator", "nested", "engine", "node", "recorded", "cold_recorded", "operator_end", "frame", "warm_frame"),
+    *("operator", "nested", "engine", "node", "recorded", "foreign_recorded", "operator_end", "frame", "warm_frame"),
     *("bytecode", "cold", "cold_nested", "foreign_free", "use", "cold_use", "further_result", "mark", "nvtx", "malloc"),
     *("free", "launch", "copy", "memset", "event_record", "event_wait", "event_query", "synchronize"),
     *("synchronize_device", "graph_launch", "graph_node", "capture", "device_malloc", "device_free", "pin"),

@@ -51,6 +51,8 @@ class ModelledHost:
         self._depth: dict[int, int] = {}  # by thread: the number of open operators
         self._nodes: dict[int, int] = {}  # by thread: the number of nodes that autograd has recorded
         self._allocated: dict[int, int] = {}  # by thread: how often the operator that it began last has allocated
+        self._kept_nodes = 0  # how many nodes were recorded, and not run since
+        self._freed_nodes = 0  # how many nodes the threads of autograd have freed whose memory was not used since
         self._makers: dict[int, int] = {}  # by allocation: the thread that made it
 
     def know(self, stacks: Sequence[Stack]) -> None:
@@ -66,10 +68,11 @@ class ModelledHost:
         code_ns = np.where(nested, costs.cold_nested, costs.cold)
         work += np.rint(code_ns * cold * (begins & ~of_autograd)).astype(np.int64)
         work[self._freed_for_another(records) & ~of_autograd] += costs.foreign_free
-        work[begins & ~nested & of_autograd] += costs.node
+        ran = begins & ~nested & of_autograd
+        work[ran] += costs.node
         work[begun] += costs.engine
-        node_ns = costs.recorded + cold * (costs.cold_recorded - costs.recorded)
-        work += np.rint(node_ns * self._recorded(records, begins)).astype(np.int64)
+        nodes = self._recorded(records, begins)
+        work += costs.recorded * nodes + (costs.foreign_recorded - costs.recorded) * self._from_another(nodes, ran)
         listed = np.maximum(records["uses"] - costs.few_uses, 0)
         work += np.rint(listed * (costs.use + cold * ~of_autograd * (costs.cold_use - costs.use))).astype(np.int64)
         work[nested & self._further_allocations(records, begins)] += costs.further_result
@@ -157,6 +160,26 @@ class ModelledHost:
         thread, nodes = records["thread"][rows], records["a"][rows]
         before = previous(thread, nodes, self._nodes, _UNKNOWN)
         result[rows] = np.where(before >= 0, np.clip(nodes - before, 0, _MOST_NODES), 0)
+        return result
+
+    def _from_another(self, nodes: I64, ran: Bool) -> I64:
+        """Returns, for each record of the shim's log, how many of the nodes that autograd recorded before it are in
+        memory that autograd's threads have freed.
+
+        Args:
+            nodes: For each record, how many nodes were recorded before it.
+            ran: For each record, whether it is of a node that a thread of autograd runs, and then frees.
+        """
+        result = np.zeros(len(nodes), np.int64)
+        for row in np.flatnonzero((nodes > 0) | ran).tolist():
+            if ran[row]:
+                freed = min(self._kept_nodes, 1)  # what adds to a gradient is not recorded anew, and not freed
+                self._kept_nodes -= freed
+                self._freed_nodes += freed
+            else:
+                result[row] = min(int(nodes[row]), self._freed_nodes)
+                self._freed_nodes -= int(result[row])
+                self._kept_nodes += int(nodes[row])
         return result
 
     def _freed_for_another(self, records: np.ndarray) -> Bool:
