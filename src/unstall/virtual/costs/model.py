@@ -124,8 +124,8 @@ class HostCosts:
     """
     node: int = 10_500
     """What the engine of autograd adds to each operator that it calls on a thread of its own.
-    `node`, `foreign_recorded`, `frame`, `cold`, `cold_nested` and `cold_use` are fitted to the phases of a training step
-    of 9 models, to the middle of the hosts of an H100 and three H200s (`benchmarks/host_phases.py`).
+    `node`, `foreign_recorded`, `frame`, `cold`, `cold_nested` and `cold_use` are fitted to the phases of a training
+    step of 9 models, to the middle of the hosts of an H100 and three H200s (`benchmarks/host_phases.py`).
     """
     recorded: int = 1_500
     """What it takes autograd to record a node in a forward pass, and to save what the node needs in
@@ -145,7 +145,7 @@ class HostCosts:
     """The same if the thread has begun at most `warm_operators` different others since it began the last one. In a
     loop, a `Linear` took a server's CPU 1.9 us longer than its function.
     """
-    bytecode: int = 6
+    bytecode: int = 20
     """Two bytes of bytecode between two records of the log, with small calls that do not use torch."""
     cold: int = 18_000
     """How much longer an operator takes that the thread has not called lately, because the CPU's
@@ -173,7 +173,7 @@ class HostCosts:
     """For each allocation of an operator but its first, besides `malloc`: an operator on lists makes each of its
     results by another operator. Of an H200's host, as `use`.
     """
-    warm_operators: int = 7
+    warm_operators: int = 8
     """Not a time: an operator costs no `cold` if its thread has begun at most so many different others since."""
     cold_operators: int = 20
     """Not a time: from so many on, it costs all of `cold`; in between, a part."""
