@@ -40,6 +40,12 @@ def test_a_models_requests_are_an_h200s_to_the_byte_and_its_memory_nearly_so(
 
 
 @pytest.mark.slow
+def test_segments_fill_what_cudnn_left_and_else_lie_below_each_other(tmp_path: Path) -> None:
+    assert json.loads(run(tmp_path, "addresses")) == [0, -128, -256]
+    assert json.loads(run(tmp_path, "addresses", "convolution")) == [0, 100, 200]
+
+
+@pytest.mark.slow
 def test_losses_take_the_same_bytes_whether_values_are_computed_or_not(tmp_path: Path) -> None:
     skipped, real = (json.loads(run(tmp_path, "losses", numerics=numerics)) for numerics in ("skip", "real"))
     assert skipped == real

@@ -12,6 +12,7 @@ import numpy as np
 
 from unstall.replay.program import Code as Do
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
+from unstall.virtual.costs.families.convolutions import OPERATORS as CONVOLUTIONS
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import Signature, parse
 from unstall.virtual.log import CPU_PREFIX, DIRECTION_BITS, NVTX, CopyFlag, LogCode, RawSignature, chosen
@@ -79,6 +80,7 @@ class Actions:
         self._on_host: dict[int, Signature] = {}
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
+        self._is_convolution = Column(np.bool_)
         self._of_code = np.zeros(max(LogCode) + 1, np.int64)
         self._of_code[list(LogCode)] = [self.add(code, self._plain(code)) for code in LogCode]
         host, limits = costs.host, costs.limits
@@ -138,6 +140,7 @@ class Actions:
         self.operators.append(cost)
         self._of_signature.append(number)
         self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
+        self._is_convolution.append(signature.name in CONVOLUTIONS and not on_host)
 
     def collective(self, collective: Collective) -> int:
         """Adds a collective with the recipe of its kernel (the host instruction and device op to
@@ -201,6 +204,11 @@ class Actions:
         of its outputs. A bool array.
         """
         return self._needs_memory.rows
+
+    @property
+    def is_convolution(self) -> np.ndarray:
+        """For each signature of an operator: whether it is a convolution on a device. A bool array."""
+        return self._is_convolution.rows
 
     def of(self, records: np.ndarray) -> np.ndarray:
         """Returns the number of the recipe (what is simulated) of each record, as an int64 array.

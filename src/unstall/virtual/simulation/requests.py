@@ -69,6 +69,8 @@ class Requests:
         self._settings = settings
         self._host = host
         self._allocators: dict[int, CachingAllocator] = {}
+        self._addresses: dict[int, TopDownAddresses] = {}
+        self._with_cudnn: set[int] = set()
         self._blocks: dict[int, tuple[CachingAllocator, Block]] = {}
         self._workspaces: dict[tuple[int, int, int, str], Block] = {}
         self._changes: list[tuple[int, int, int, int, int]] = []
@@ -82,7 +84,7 @@ class Requests:
         """Returns the caching allocator of `device`. Creates it if the device has none yet."""
         found = self._allocators.get(device)
         if found is None:
-            addresses = _Calls(self._host, device)
+            addresses = self._addresses[device] = _Calls(self._host, device)
             events = _Events(self._host, device)
             found = self._allocators[device] = CachingAllocator(
                 self._facts.total_bytes,
@@ -94,6 +96,13 @@ class Requests:
             )
             self._observe(device)
         return found
+
+    def load_cudnn(self, device: int) -> None:
+        """Lets cuDNN be loaded on a device. Does nothing if it is there already."""
+        if device not in self._with_cudnn:
+            self._with_cudnn.add(device)
+            self.allocator(device)
+            self._addresses[device].load_cudnn()
 
     @property
     def devices(self) -> list[int]:

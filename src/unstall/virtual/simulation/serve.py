@@ -87,7 +87,8 @@ class Server:
         self._handles.know(records["thread"], records["stack"])
         wanted = _ALWAYS[code]
         launches = np.flatnonzero(code == LogCode.LAUNCH)
-        wanted[launches] = self._simulation.actions.needs_memory[records["id"][launches]]
+        actions, signatures = self._simulation.actions, records["id"][launches]
+        wanted[launches] = actions.needs_memory[signatures] | actions.is_convolution[signatures]
         staged = self._is_staged(records)
         wanted |= staged
         if self._captures or (code == LogCode.CAPTURE_BEGIN).any():
@@ -193,6 +194,8 @@ class Server:
         of the record.
         """
         simulation, place = self._simulation, (device, stream)
+        if code == LogCode.LAUNCH and simulation.actions.is_convolution[id_]:
+            self.requests.load_cudnn(device)
         if code == LogCode.LAUNCH and simulation.actions.needs_memory[id_]:
             number = self._batch.number + self._row
             handle = self._handles.of(int(self._batch.records["thread"][self._row]))
