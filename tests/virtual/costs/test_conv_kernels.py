@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from unstall.virtual.costs.families.conv_kernels import copies, halves, sums, temporaries, transforms
+from unstall.virtual.costs.families.conv_kernels import copies, halves, passes, sums, temporaries, transforms
 from unstall.virtual.costs.families.family import Measured
 from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
@@ -19,6 +19,10 @@ MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "conv_workspac
 IN, OUT = "nchwToNhwcKernel<float>", "nhwcToNchwKernel<float>"
 PRODUCT = "sm90_xmma_fprop_implicit_gemm_tilesize128x128x32_execute_segment_k_off_kernel"
 DGRAD, WGRAD = (PRODUCT.replace("fprop", each) for each in ("dgrad", "wgrad"))
+BY_FFT = (
+    *("flip_filter<float>", "fft2d_r2c_32x32<float>", "fft2d_r2c_32x32<float>"),
+    *("sm80_xmma_gemm_cf32cf32_f32f32_cf32_tn_n_tilesize32x64x8", "fft2d_c2r_32x32<float>"),
+)
 FORWARD = "float32 forward dense cc"
 BOTH = "float32 backward-xw dense ccc"
 DIMS = (8, 64, 96, 900, 900, 9, 1, 1)
@@ -55,6 +59,11 @@ def test_a_backward_is_split_where_its_second_gradient_begins(second: tuple[str,
     assert (x, w) == ("x", "w")
     assert ((*first, *second)[of_x], (*first, *second)[of_w]) == (first, second)
     assert (x_sizes, w_sizes) == ((held[0] + 16,), (held[1] + 16,) if held[1] else ())
+
+
+@pytest.mark.parametrize("first", [(IN, IN, DGRAD, OUT), ("dgrad2d_alg1_1<float>",), BY_FFT])
+def test_a_gradient_of_a_weight_by_fft_begins_with_its_transforms(first: tuple[str, ...]) -> None:
+    assert passes(BOTH, (*first, *BY_FFT)) == [("x", first), ("w", BY_FFT)]
 
 
 def test_a_workspace_grows_with_the_batch_by_its_copies_alone() -> None:

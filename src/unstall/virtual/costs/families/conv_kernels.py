@@ -25,6 +25,8 @@ _ENDS = re.compile(f"{_TURNS.pattern}|splitKreduce|ReduceSplitK|split_k_kernel")
 _TILE = re.compile(r"tilesize(\d+)x(\d+)x(\d+)|_(\d+)x(\d+)_(\d+)x\d+_n|GemmShapeILi(\d+)ELi(\d+)ELi(\d+)")
 _WINOGRAD = re.compile(r"winograd\w+?([49])x[49]")
 _FFT = re.compile(r"fft2d_r2c_(\d+)x|regular_fft_pad")
+_FFT_PART = re.compile(r"fft2d|_fft|flip_filter|region_transform|gemm_cf32")
+_FFT_END = re.compile("fft2d_c2r|regular_fft_clip")
 _PER_IMAGE, _STREAM_K, _SPLIT_K = (re.compile(each) for each in ("reduce_wgrad_nchw", "segment_k_on", "ReduceSplitK"))
 _ALGORITHMS = (_WINOGRAD, _FFT, _PER_IMAGE, _STREAM_K, _SPLIT_K)
 _FEW_CHANNELS = 4
@@ -66,16 +68,26 @@ def passes(variant: str, kernels: Sequence[str]) -> list[tuple[str, tuple[str, .
 def _second(kernels: Sequence[str], layouts: str) -> int:
     """Returns the index of the first kernel of the gradient of a weight, given the kernels of both
     gradients, and the layouts of the arguments. The kernels of many a gradient are named after it;
-    others are plain products.
+    others are plain products, or transforms for a convolution by FFT.
     """
     named = (at for at, name in enumerate(kernels) if "wgrad" in name.lower())
     begin = next(named, None)
+    if begin is None and kernels and _FFT_END.search(kernels[-1]):
+        return _last_by_fft(kernels)
     if begin is None:
         begin = max((at for at, name in enumerate(kernels) if not (at and _ENDS.search(name))), default=0)
     elif _PER_IMAGE.search(kernels[begin]):
         begin -= 1
     back = "nhwcToNchw" if layouts[0] == "c" else "nchwToNhwc"  # the last kernel of the first pass
     while begin > 0 and (found := _BEGINS.search(kernels[begin - 1])) and found[0] != back:
+        begin -= 1
+    return begin
+
+
+def _last_by_fft(kernels: Sequence[str]) -> int:
+    """Returns the index of the first kernel of the convolution by FFT that ends with the last kernel."""
+    begin = len(kernels) - 1
+    while begin > 0 and _FFT_PART.search(kernels[begin - 1]) and not _FFT_END.search(kernels[begin - 1]):
         begin -= 1
     return begin
 
