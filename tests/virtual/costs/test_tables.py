@@ -44,6 +44,24 @@ def test_a_call_between_two_takes_a_time_between_theirs() -> None:
     assert 40_000 < answer.total_ns < 205_000
 
 
+def test_a_kernel_slower_than_the_memory_is_as_slow_out_of_the_cache() -> None:
+    rate = 2_000  # bytes per ns; the memory moves 4,200
+    held = [(1, rows, 1, 4_096, 1) for rows in (512, 1_024, 2_048)]
+    calls = [MeasuredCall(dims, (0,), (round(900 + 4 * dims[1] * dims[3] / rate),)) for dims in held]
+    table = CostTable(_PRODUCT, "float32 vector nt", calls, _H200)
+
+    assert table.ask((1, 8_192, 1, 4_096, 1), _H200).total_ns == pytest.approx(4 * 8_192 * 4_096 / rate, rel=0.1)
+
+
+def test_a_kernel_faster_than_the_memory_has_its_rate_out_of_the_cache() -> None:
+    calls = [
+        MeasuredCall((1, rows, 1, 4_096, 1), (0,), (round(900 + 4 * rows * 4_096 / 5_000),)) for rows in (1_024, 2_048)
+    ]
+    table = CostTable(_PRODUCT, "float32 vector nt", calls, _H200)
+
+    assert table.ask((1, 8_192, 1, 4_096, 1), _H200).total_ns == pytest.approx(4 * 8_192 * 4_096 / 4_200, rel=0.05)
+
+
 def test_kernels_are_the_nearest_calls() -> None:
     assert _table().ask((1, 20, 768, 768, 1), _H200).nearest.names == (1, 2)
 

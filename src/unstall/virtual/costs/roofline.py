@@ -78,7 +78,17 @@ class Roofline:
         Bytes that fit into the L2 cache (see `HELD`) move at the rate of the cache. Each
         multiprocessor moves at most its part of that rate.
         """
-        rate = self.l2_bytes_per_ns if work.moved <= HELD * self.l2_bytes else self.bytes_per_ns
+        return self._moving_ns(work, self.l2_bytes_per_ns if self.holds(work) else self.bytes_per_ns)
+
+    def holds(self, work: Work) -> bool:
+        """Returns whether the bytes of a call fit into the L2 cache (see `HELD`)."""
+        return work.moved <= HELD * self.l2_bytes
+
+    def uncached_ns(self, work: Work, dtype: str) -> float:
+        """Returns the least time of a call in ns if the L2 cache helped none. The arguments are those of `ns`."""
+        return self.floor_ns + max(self.computing_ns(work.flops, dtype), self._moving_ns(work, self.bytes_per_ns))
+
+    def _moving_ns(self, work: Work, rate: float) -> float:
         return work.moved / min(rate, self.l2_bytes_per_ns * work.multiprocessors / self.multiprocessors)
 
 

@@ -27,6 +27,7 @@ from unstall.virtual.costs.roofline import Roofline
 
 _NEIGHBOURS = 4
 _POWER = 3.0
+_OTHER_SIDE = 0.2  # what a call weighs less if the L2 cache holds only its bytes, or only those of the call asked for
 _SAME = 1e-6
 _VOTERS = 9
 _VOTE_NEAR = 0.05  # the square of a distance within which all votes weigh about the same
@@ -100,9 +101,14 @@ class CostTable:
         self._dtype = variant.partition(" ")[0]
         self._weights = np.array([axis.weight for axis in family.axes])
         self._places = self._place(np.array([call.dims for call in calls], float))
-        floors = np.array([measured_on.ns(self._work(call.dims, self._dtype), self._dtype) for call in calls])
-        self._factors = np.log([max(call.total_ns, 1) for call in calls] / floors)
+        works = [self._work(call.dims, self._dtype) for call in calls]
+        total = np.array([max(call.total_ns, 1) for call in calls], float)
+        self._factors = np.log(total / [measured_on.ns(work, self._dtype) for work in works])
         choice = family.choice
+        if choice is None:
+            self._held = np.array([measured_on.holds(work) for work in works])
+            uncached = np.log(total / [measured_on.uncached_ns(work, self._dtype) for work in works])
+            self._uncached = np.where(self._held, np.maximum(uncached, 0.0), self._factors)
         self._chosen = np.array([choice.place(call.dims) for call in calls]) if choice else None
         told = {call.names: choice.algorithm(variant, self._named(call)) for call in calls} if choice else {}
         self._algorithms = [told.get(call.names) for call in calls]
@@ -136,12 +142,30 @@ class CostTable:
             same = np.flatnonzero(distances < _SAME)
             factor = float(self._factors[same].mean())
         else:
-            weights = distances[near] ** -_POWER
-            factor = float((weights * self._factors[near]).sum() / weights.sum())
+            factor = self._between(near, distances[near], self._measured_on.holds(self._work(dims, dtype)))
         total = self._ns_on(dims, roofline, dtype, factor)
         if distances[nearest] >= _SAME:
             nearest = self._voted(dims, without, nearest)
         return Estimate(total, self._calls[nearest], float(distances[near[0]]))
+
+    def _between(self, near: np.ndarray, distances: np.ndarray, held: bool) -> float:
+        """Returns the logarithm of the time of a call over what the roofline gives, from those of the calls near it.
+
+        What the roofline gives changes where the L2 cache no longer holds a call's bytes. A kernel that moves bytes
+        from the cache at less than the rate of the memory moves them as fast from the memory. So calls whose bytes are
+        held tell the rate of one whose bytes are not, up to that of the memory. Convolutions are left out: they copy
+        their tensors, so it is not known what the cache holds.
+
+        Args:
+            near: The indices of the calls near it.
+            distances: How far they are, in doublings.
+            held: Whether the L2 cache holds the call's bytes.
+        """
+        weights, factors = distances**-_POWER, self._factors
+        if self._family.choice is None:
+            weights = weights * np.where(self._held[near] == held, 1.0, _OTHER_SIDE)
+            factors = self._factors if held else self._uncached
+        return float((weights * factors[near]).sum() / weights.sum())
 
     def _voted(self, dims: tuple[int, ...], without: np.ndarray | None, nearest: int) -> int:
         """Returns the index of the measured call that has the kernels of a predicted call: the nearest
