@@ -17,7 +17,7 @@ _POWERS = (8, 16, 32, 64, 128)
 """The side lengths of small images and of latents. For powers of two, cuDNN chooses other kernels
 than for sizes beside them.
 """
-_SAMPLED, _VARIED, _PLAIN = 2000, 5500, 7500
+_SAMPLED, _VARIED, _PLAIN = 2000, 5500, 11000
 FIRST_CHANNELS = 4  # up to how many an input is taken for images, which need no gradient
 
 

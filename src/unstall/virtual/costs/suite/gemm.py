@@ -198,8 +198,9 @@ def _bmm(batch: int, length: int, width: int, dtype: torch.dtype, layout: str, p
 
 
 def _of_vectors() -> Iterator[Case]:
+    large = spread(150, (1, 400_000), (8, 400_000), most=MAX_ELEMENTS // 2)
     for dtype, rank in ((torch.float32, 1), (torch.bfloat16, 2)):
-        for rows, deep in spread(40, (1, 60_000), (8, 60_000)):
+        for rows, deep in (*spread(40, (1, 60_000), (8, 60_000)), *large):
             for turned in (False, True):
                 yield Case("mv.default", partial(_mv, rows, deep, dtype, turned), rank=rank, hot=(1,))
         for (length,) in spread(16, (16, 9_000_000)):
