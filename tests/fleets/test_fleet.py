@@ -629,7 +629,37 @@ def test_the_others_may_wait_for_a_rank_that_has_no_trace(tmp_path: Path) -> Non
     paths[2].unlink()
     verdict = explained(tmp_path).verdict
     assert verdict.bound_by == "communication"
-    assert verdict.text.startswith("The ranks wait for transfers, or for rank 2, of which no trace could be used: ")
+    assert verdict.text.startswith(
+        "The ranks wait for transfers, or for rank 2: the others do not wait for one another"
+    )
+    assert "No trace of rank 2 could be used: the others may wait for it, and spend up to 29." in verdict.text
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_job_is_not_called_even_if_a_rank_has_no_trace(tmp_path: Path, told: bool) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        """One rank is late by 3 %, which is too little to hold up the job."""
+        for _ in range(5):
+            with rank.step(), rank.frame("train.py", 10, "train"):
+                rank.kernels(10, 1_030 if rank.rank == 2 else 1_000)
+                yield rank.collective("allreduce", range(4), us=30)
+                rank.wait_for_comm()
+
+    for path in job(train, tmp_path, ranks=4):
+        if not told:  # which ranks a group has
+            document = msgspec.json.decode(path.read_bytes())
+            for event in document["traceEvents"]:
+                event.get("args", {}).pop("Process Group Ranks", None)
+            path.write_bytes(msgspec.json.encode(document))
+    whole = explained(tmp_path).verdict
+    (tmp_path / "rank2.json").unlink()
+    verdict = explained(tmp_path).verdict
+    assert "No trace" not in whole.text
+    assert verdict.bound_by == "own work"
+    assert verdict.text.startswith("None of the ranks that have a trace makes the others wait.")
+    assert "Without transfers and waits, it would take 10.0 ms." in verdict.text
+    said = "No trace of rank 2 could be used: the others may wait for it, and spend up to 3"
+    assert said in verdict.text
 
 
 def test_time_with_a_rank_that_has_no_trace_is_nobody_s_own_work(tmp_path: Path) -> None:
@@ -647,8 +677,8 @@ def test_time_with_a_rank_that_has_no_trace_is_nobody_s_own_work(tmp_path: Path)
     job(train, tmp_path, ranks=4)[3].unlink()
     verdict = explained(tmp_path).verdict
     assert verdict.bound_by == "unknown"
-    assert verdict.text.startswith("Which rank the others wait for cannot be told: one of them spends 6.0")
-    assert verdict.text.endswith("in operations with rank 3, of which no trace could be used.")
+    assert verdict.text.startswith("Which rank the others wait for cannot be told. No trace of rank 3 could be used: ")
+    assert "spend up to 6.0" in verdict.text
 
 
 def test_a_stage_whose_neighbours_have_no_trace_is_not_called_one_of_another_job(tmp_path: Path) -> None:

@@ -7,25 +7,29 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall._version import __version__
 from unstall.errors import UsageError
 from unstall.figures import capital, counted, duration, share
 from unstall.fleets.assess import (
+    Absent,
     Assessed,
+    absent_of,
     assess,
     begins,
     clock_fit,
     fleet_lines,
     group_uses,
+    missing_ranks,
     moments_of,
     rank_rows,
     recorded_steps,
     sends_and_receives,
     spread,
     stages_of,
-    with_absent,
+    world_size,
 )
 from unstall.fleets.edits import ABOUT, FleetEdit, apply_edit, parse_edit, slowdown
 from unstall.fleets.executors import Executor, executor_of
@@ -166,17 +170,13 @@ def _result(
     edits: tuple[FleetEditStep, ...],
 ) -> FleetResult:
     rows = rank_rows(job)
-    world = next((rank.summary.world_size for rank in job.ranks if rank.summary.world_size is not None), None)
-    present = {rank.number for rank in job.ranks}
-    known = {number for group in gathered.joined.groups for number in group.ranks}
-    expected = set(range(world)) if world is not None and world < 1 << 17 else known
     clocks = clock_fit(job)
     recorded = recorded_steps(job)
     return FleetResult(
         version=__version__,
         source=str(source) if isinstance(source, str | Path) else counted(len(job.ranks), "file"),
-        world_size=world,
-        missing=tuple(sorted(expected - present)),
+        world_size=world_size(job),
+        missing=missing_ranks(job),
         not_read=gathered.not_read,
         ranks_by=gathered.ranks_by,
         unit=job.ranks[0].summary.unit,
@@ -270,6 +270,21 @@ def _recorder_note(job: Job, assessed: Assessed) -> list[str]:
 
 
 def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
+    """Returns what holds up the job. If ranks have no trace, the text ends with a sentence on the time with them."""
+    absent = absent_of(job)
+    verdict = _of_present(job, assessed, absent)
+    if not absent.spent_ns:
+        return verdict
+    them = "it" if len(absent.ranks) == 1 else "them"
+    said = (
+        f"No trace of {ranks_text(absent.ranks)} could be used: the others may wait for {them}, and spend up to "
+        f"{duration(absent.spent_ns)} {_over(job.ranks[0].summary.unit)} in operations with {them}."
+    )
+    return replace(verdict, text=f"{verdict.text} {said}")
+
+
+def _of_present(job: Job, assessed: Assessed, absent: Absent) -> FleetVerdict:
+    """Returns what holds up the job, as far as the ranks that have a trace show it."""
     unit = job.ranks[0].summary.unit
     base = assessed.replayed_ns
     if not len(job.joined):
@@ -298,19 +313,11 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
             f"but {duration(round(assessed.recorded_ns))} in the recording."
         )
         return FleetVerdict(bound_by="unknown", text=text)
-    spent, absent = with_absent(job)
     is_small = gains[most] < max(_NOTABLE * base, assessed.error_ns)
-    if spent >= _NOTABLE * base and (is_small or most == "uneven work"):
-        text = (
-            f"Which rank the others wait for cannot be told: one of them spends {duration(round(spent))} {_over(unit)} "
-            f"in operations with {ranks_text(absent)}, of which no trace could be used."
-        )
-        return FleetVerdict(bound_by="unknown", text=text)
+    if absent.unmatched_ns >= _NOTABLE * base and (is_small or most == "uneven work"):
+        return FleetVerdict(bound_by="unknown", text="Which rank the others wait for cannot be told.")
     if is_small:
-        text = (
-            f"No rank makes the others wait. {capital(unit)} takes {duration(round(base))}, mostly the ranks' own work."
-        )
-        return FleetVerdict(bound_by="own work", text=text)
+        return FleetVerdict(bound_by="own work", text=_of_own_work(assessed, unit, absent))
     if most == "late start":
         last = job.ranks[int(begins(job).argmax())].number
         text = (
@@ -331,15 +338,22 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     return FleetVerdict(bound_by=most, text=text)
 
 
-def _of_transfers(absent: Sequence[int]) -> str:
-    """Returns the verdict's first sentence for a job whose ranks wait for no other rank that has a trace. `absent` has
-    the ranks that have none."""
-    if not absent:
+def _of_own_work(assessed: Assessed, unit: str, absent: Absent) -> str:
+    """Returns the verdict for a job that no rank with a trace holds up. If others have none, it says what a step takes
+    at least, however long they were waited for."""
+    no_one = "None of the ranks that have a trace" if absent.spent_ns else "No rank"
+    text = f"{no_one} makes the others wait. {capital(unit)} takes {duration(round(assessed.replayed_ns))}, mostly "
+    text += "the ranks' own work."
+    if absent.spent_ns and not absent.unmatched_ns:
+        text += f" Without transfers and waits, it would take {duration(round(assessed.silent_ns))}."
+    return text
+
+
+def _of_transfers(absent: Absent) -> str:
+    """Returns the verdict's first sentence for a job whose ranks wait for no other rank that has a trace."""
+    if not absent.spent_ns:
         return "The ranks wait for transfers, not for one another."
-    return (
-        f"The ranks wait for transfers, or for {ranks_text(absent)}, of which no trace could be used: the "
-        "others do not wait for one another."
-    )
+    return f"The ranks wait for transfers, or for {ranks_text(absent.ranks)}: the others do not wait for one another."
 
 
 def _of_stage(stages: Sequence[Stage], verb: str, unit: str) -> str:

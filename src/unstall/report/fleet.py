@@ -304,8 +304,13 @@ def _lines(result: FleetResult) -> Table | None:
 def _notes(result: FleetResult) -> Bullets | None:
     items = [words(Span(plain(each.path), "place"), f" is left out: {plain(each.why)}") for each in result.not_read]
     if result.missing:
-        have = "has" if len(result.missing) == 1 else "have"
-        items.append(words(f"{ranks_text(result.missing)} of the job {have} no trace that could be used"))
+        have, them = ("has", "it") if len(result.missing) == 1 else ("have", "them")
+        items.append(
+            words(
+                f"{ranks_text(result.missing)} of the job {have} no trace that could be used: time in which others "
+                f"wait for {them} counts as transfer"
+            )
+        )
     clocks = result.clocks
     if clocks.most_offset_ns or clocks.most_drift_ppm:
         items.append(
