@@ -282,6 +282,58 @@ def test_a_rank_that_is_late_in_one_step_is_named_with_the_step(tmp_path: Path) 
     assert straggler.causes[0].kind == "data loading"
 
 
+def _bound_by_its_host(rank: RankTrace) -> Iterator[Arrival]:
+    """Hosts launch a kernel each millisecond. Devices are half as busy, but for that of rank 2."""
+    for _ in range(6):
+        with rank.step(), rank.frame("train.py", 10, "train"):
+            for _ in range(10):
+                rank.work(1_000)
+                rank.kernels(1, 1_070 if rank.rank == 2 else 500)
+            yield rank.collective("allreduce", range(rank.world), us=30)
+            rank.wait_for_comm()
+
+
+def test_it_is_said_why_a_cause_and_a_wait_are_longer_than_what_mending_gains(tmp_path: Path) -> None:
+    job(_bound_by_its_host, tmp_path, ranks=4)
+    found = explained(tmp_path)
+    (straggler,) = found.stragglers
+    assert straggler.causes[0].late_ns > 5 * straggler.late_ns
+    assert straggler.waited_for_ns > 3 * straggler.gain_ns
+    said = " ".join(str(Fleet(found)).split())
+    assert "why slow kernel (5.70 ms, mostly beside other work): " in said
+    assert "gain less than the wait, as the others would idle or compute in part of it anyway" in said
+
+
+def _late_at_times(rank: RankTrace, steps: int, every: int) -> Iterator[Arrival]:
+    """Rank 3 has a kernel of 4 ms in some steps, and one of 4 µs in the others."""
+    for step in range(steps):
+        with rank.step(), rank.frame("train.py", 10, "train"):
+            rank.kernels(10, 1_000)
+            if rank.rank == 3:
+                with rank.frame("log.py", 7, "log"):
+                    rank.kernels(1, 4 if step % every else 4_000)
+            yield rank.collective("allreduce", range(rank.world), us=30)
+            rank.wait_for_comm()
+
+
+def test_late_steps_are_those_that_matter_and_late_is_their_mean(tmp_path: Path) -> None:
+    job(partial(_late_at_times, steps=13, every=3), tmp_path, ranks=6)
+    found = explained(tmp_path)
+    (straggler,) = found.stragglers
+    assert straggler.steps == (4, 7, 10, 13)
+    assert straggler.late_ns == pytest.approx(4_000_000, rel=0.01)
+    assert "makes the others wait in 4 steps of 13: its own work there takes 4.0" in found.verdict.text
+    said = " ".join(str(Fleet(found)).split())
+    assert "late in steps 4, 7, 10, 13 only, of 13;" in said
+    assert "gain the mean of all steps" in said
+
+
+def test_a_long_list_of_late_steps_says_how_many_more_there_are(tmp_path: Path) -> None:
+    job(partial(_late_at_times, steps=40, every=3), tmp_path, ranks=5)
+    said = " ".join(str(Fleet(explained(tmp_path))).split())
+    assert "late in steps 4, 7, 10, 13, 16, 19, 22, 25, 28, 31, 34, 37 and 1 more only, of 40;" in said
+
+
 def test_a_stage_with_twice_the_layers_makes_the_pipeline_wait(tmp_path: Path) -> None:
     found, even = explained_both(partial(train_pipeline, slow_stage=2), train_pipeline, tmp_path, "balance-stages")
     assert (found.verdict.bound_by, even.verdict.bound_by) == ("stages", "own work")

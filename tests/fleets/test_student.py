@@ -61,3 +61,13 @@ def test_a_rank_that_is_late_once_is_told_by_the_step() -> None:
     times[4, 2] += 60
     assert slower_than_peers(times) == {}
     assert [each[:2] for each in outlying_steps(times)] == [(4, 2)]
+
+
+def test_a_step_counts_as_late_only_if_it_matters() -> None:
+    """Peers that are exactly even make chance explain nothing, also of a delay of next to nothing."""
+    times = np.full((6, 8), 100.0)
+    times[4] += [15, 0.1, 0.01, 16, 0.1, 2, 15, 1]
+    assert [step for _, step, _ in outlying_steps(times)] == [0, 3, 5, 6]  # a tenth of the latest at least
+    assert [step for _, step, _ in outlying_steps(times, least=3)] == [0, 3, 6]
+    times[2, 1] += 1  # a rank is compared with its own latest step
+    assert (2, 1) in [each[:2] for each in outlying_steps(times)]

@@ -139,8 +139,10 @@ def _stragglers(
         every: The costs of all lines by rank, in the steps that count.
     """
     own, roles = job.usual, [members for members in job.roles.members() if len(members) > 1]
-    waiting = job.waiting
     waited_for = _waited_for(job)
+    # The job's replay rests on the clocks, so a gain within their disagreement is none that can be told.
+    residual = job.waiting.clocks.residual_ns or 0.0
+    least = max(error_ns, residual / max(job.steps - 1, 1), _WORTH * base_ns)
     candidates: list[tuple[int, tuple[int, ...], float, float, list[int]]] = []
     for members in roles:
         always = slower_than_peers(own[members], 2 * len(roles))
@@ -150,7 +152,7 @@ def _stragglers(
             late = float((own[members[at]] - usual).mean())
             candidates.append((int(members[at]), (), chance, late, peers))
         once: dict[int, list[tuple[int, float]]] = {}
-        for at, step, chance in outlying_steps(own[members], 2 * len(roles)):
+        for at, step, chance in outlying_steps(own[members], 2 * len(roles), least):
             if at not in always:
                 once.setdefault(at, []).append((step, chance))
         for at, late_in in once.items():
@@ -160,9 +162,6 @@ def _stragglers(
             numbers = tuple(job.settled[step] for step in in_steps)
             candidates.append((rank, numbers, min(chance for _, chance in late_in), late, rest))
     candidates.sort(key=lambda each: -each[3] * (len(each[1]) or job.steps))
-    # The job's replay rests on the clocks, so a gain within their disagreement is none that can be told.
-    residual = waiting.clocks.residual_ns or 0.0
-    least = max(error_ns, residual / max(job.steps - 1, 1), _WORTH * base_ns)
 
     @cache
     def without(ranks: frozenset[int]) -> float:

@@ -442,7 +442,8 @@ def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
     after = [base - each for each in np.cumsum([straggler.gain_ns for straggler in stragglers]).tolist()]
     count = 1 + next(at for at, each in enumerate(after) if 2 * (base - each) >= base - after[-1])
     them, rest = stragglers[:count], stragglers[count:]
-    late = [f"{duration(each.late_ns)} {_over(unit)}" for each in them]
+    often = [f" in {counted(len(each.steps), 'step')} of {job.steps}" if each.steps else "" for each in them]
+    late = [duration(each.late_ns) + ("" if each.steps else f" {_over(unit)}") for each in them]
     if count == 1 and assessed.late_too:
         first, many = them[0], len(assessed.late_too)
         text = (
@@ -452,14 +453,14 @@ def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
         )
     elif count == 1:
         first = them[0]
-        when = f" in {counted(len(first.steps), 'step')} of {job.steps}" if first.steps else ""
         text = (
-            f"Rank {first.rank} makes the others wait{when}: its own work takes {late[0]} longer than that of its peers"
-            f"{_why(first.causes)}. If it worked as its peers do, "
+            f"Rank {first.rank} makes the others wait{often[0]}: its own work {'there ' if first.steps else ''}takes "
+            f"{late[0]} longer than that of its peers{_why(first.causes)}. If it worked as its peers do, "
         )
     else:
         each_of = [
-            f"{by} on rank {each.rank}{_why(each.causes)}" for each, by in zip(them[:_FEW], late[:_FEW], strict=True)
+            f"{by}{when} on rank {each.rank}{_why(each.causes)}"
+            for each, by, when in zip(them[:_FEW], late[:_FEW], often[:_FEW], strict=True)
         ]
         more = f", and as long on {counted(count - _FEW, 'more rank')}" if count > _FEW else ""
         text = (

@@ -26,6 +26,7 @@ SIGNIFICANCE = 0.001
 distributed."""
 
 _ENOUGH_PEERS = 3
+_NOTABLE = 0.1  # of what a rank is late by in its latest step
 _ROUNDS, _TINY = 300, 1e-300
 _Reals = NDArray[np.float64]
 
@@ -131,12 +132,15 @@ def _t_test(over: float, error: float, freedom: int, scale: float) -> float:
     return chance_of(over / error, freedom)
 
 
-def outlying_steps(times: _Reals, families: int = 1) -> list[tuple[int, int, float]]:
-    """Finds single steps in which a rank was slower than its peers by more than chance explains.
+def outlying_steps(times: _Reals, families: int = 1, least: float = 0) -> list[tuple[int, int, float]]:
+    """Finds single steps in which a rank was slower than its peers by more than chance explains, and by so much that it
+    matters. Peers that work exactly as long as each other make chance explain nothing, so a step counts only if the
+    rank is late by a notable share of what it is late by in its latest step.
 
     Args:
         times: An array of shape (ranks, steps): each rank's time in each step, in any unit.
         families: The number of tests that are made together. The more there are, the stricter each is.
+        least: The least by which a rank must be slower than the median of its peers, in the unit of `times`.
 
     Returns:
         A list of (row, step, chance): the row of the rank in `times`, the index of the step, and the probability that
@@ -147,11 +151,16 @@ def outlying_steps(times: _Reals, families: int = 1) -> list[tuple[int, int, flo
     if count < 4:
         return []
     level = SIGNIFICANCE / families / (count * steps)
-    found = []
+    found: list[tuple[int, int, float]] = []
+    late: list[float] = []
     for step in range(steps):
         column = times[:, step]
         row = int(column.argmax())
-        chance = _over_peers(column, row, [each for each in range(count) if each != row])
-        if chance < level:
+        peers = [each for each in range(count) if each != row]
+        chance = _over_peers(column, row, peers)
+        over = float(column[row] - median(column[peers]))
+        if chance < level and over >= least:
             found.append((row, step, chance * count * steps))
-    return found
+            late.append(over)
+    latest = {row: max(over for over, other in zip(late, found, strict=True) if other[0] == row) for row, *_ in found}
+    return [each for each, over in zip(found, late, strict=True) if over >= _NOTABLE * latest[each[0]]]

@@ -37,6 +37,9 @@ USES = {
 }
 """Maps each use of a group of ranks, as `GroupUse.use` names it, to the term that reports show."""
 _MOST_NOTES = 20
+_MOST_STEPS = 12
+_MORE = 1.1  # of the gain: longer waits are explained
+_BESIDE = 2  # times as long as all causes make a rank late: most of such a cause costs no time
 _UNEVEN = 1.05  # of the bytes that exchanges bring: less is not worth a line
 
 
@@ -83,23 +86,19 @@ def _stragglers(result: FleetResult) -> Entries | None:
 
 
 def _entry(straggler: Straggler, result: FleetResult) -> Entry:
-    details = [("why", _cause(cause)) for cause in straggler.causes]
+    details = [("why", _cause(cause, straggler.late_ns)) for cause in straggler.causes]
     if fix := next((cause.fix for cause in straggler.causes if cause.fix), None):
         details.append(("do", words(plain(fix))))
     if not straggler.causes:
         details.append(("why", words("unknown: in its trace, no line takes longer than on its peers")))
     others = counted(len(result.ranks) - 1, "rank")
-    waits = f"the job waits for this rank alone for {duration(straggler.waited_for_ns)} {_over(result)}"
-    if straggler.steps:
-        waits += f"; late in step {', '.join(map(str, straggler.steps[:8]))} only"
-    details.append(
-        (
-            "saw",
-            words(
-                f"{waits}; probability of such a delay by chance: {_chance(straggler.chance)} (compared with {others})"
-            ),
-        )
+    seen = (
+        *_late_steps(straggler, result),
+        f"the job waits for this rank alone for {duration(straggler.waited_for_ns)} {_over(result)}",
+        f"probability of such a delay by chance: {_chance(straggler.chance)} (compared with {others})",
     )
+    details.append(("saw", words("; ".join(seen))))
+    details += [("gain", words(text)) for text in _about_gain(straggler, result)]
     return Entry(
         words(Span(f"rank {straggler.rank}", "subject")),
         (duration(straggler.late_ns), saved(straggler.gain_ns, result.replayed_step_ns, error_ns=result.error_ns)),
@@ -107,9 +106,30 @@ def _entry(straggler: Straggler, result: FleetResult) -> Entry:
     )
 
 
-def _cause(cause: Cause) -> Words:
+def _late_steps(straggler: Straggler, result: FleetResult) -> list[str]:
+    """Returns a list with one phrase: in which steps a rank is late. The list is empty if it is late in general."""
+    steps = straggler.steps
+    if not steps:
+        return []
+    more = f" and {len(steps) - _MOST_STEPS} more" if len(steps) > _MOST_STEPS else ""
+    numbers = ", ".join(map(str, steps[:_MOST_STEPS]))
+    return [f"late in {'step' if len(steps) == 1 else 'steps'} {numbers}{more} only, of {result.steps}"]
+
+
+def _about_gain(straggler: Straggler, result: FleetResult) -> list[str]:
+    """Returns a list with one sentence: why the gain differs from the delay and from the wait for the rank. The list is
+    empty if it does not."""
+    said = ["the mean of all steps"] if straggler.steps else []
+    if straggler.waited_for_ns > _MORE * max(straggler.gain_ns, result.error_ns):
+        said.append("less than the wait, as the others would idle or compute in part of it anyway")
+    return ["; ".join(said)] if said else []
+
+
+def _cause(cause: Cause, late_ns: int | None = None) -> Words:
+    """Returns a cause in words. `late_ns` is what it makes the rank late by, with all other causes, in ns per step."""
     at = place(cause.where)
-    head = words(f"{cause.kind} ({duration(cause.late_ns)}): {plain(cause.text)}")
+    beside = ", mostly beside other work" if late_ns is not None and cause.late_ns > _BESIDE * late_ns else ""
+    head = words(f"{cause.kind} ({duration(cause.late_ns)}{beside}): {plain(cause.text)}")
     if not at:
         return head
     return words(head, ", most at " if cause.factor is not None else ", at ", Span(at, "place"))
