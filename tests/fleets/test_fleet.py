@@ -304,6 +304,17 @@ def test_it_is_said_why_a_cause_and_a_wait_are_longer_than_what_mending_gains(tm
     assert "gain less than the wait, as the others would idle or compute in part of it anyway" in said
 
 
+def test_a_line_s_waits_are_no_work_and_device_and_host_are_not_added_up(tmp_path: Path) -> None:
+    job(partial(train_ddp, slow=3, cause="sequence"), tmp_path, ranks=4)
+    found = explained(tmp_path)
+    lines = {line.where.line: line for line in found.lines if line.where.file == "train.py"}
+    assert lines[33].wait_ns > 10_000_000 > 100 * lines[33].host_ns  # .item() waits for the device
+    assert lines[30].most_rank == 3
+    assert lines[30].most_ns == pytest.approx(1.4 * 40 * 250_000, rel=0.01)
+    assert max(line.most_ns for line in found.lines) < found.step_ns
+    assert "device host waits most" in " ".join(str(Fleet(found)).split())
+
+
 def _late_at_times(rank: RankTrace, steps: int, every: int) -> Iterator[Arrival]:
     """Rank 3 has a kernel of 4 ms in some steps, and one of 4 µs in the others."""
     for step in range(steps):

@@ -39,6 +39,7 @@ _Reals = NDArray[np.float64]
 _WORTH = 0.01  # of a step: a rank that costs the job less is no straggler
 _MOST_MOMENTS, _MOST_LINES, _MOST_CANDIDATES = 12, 50, 8
 _MOST_RANKS = 1 << 17  # no job is larger: a number in a file that says so is none to count to
+_COLUMNS = ((Cost.KERNEL, Cost.COPY), (Cost.HOST, Cost.ASLEEP, Cost.LOADING), (Cost.WAIT,))  # of a line's costs
 _EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE))
 
 
@@ -467,28 +468,29 @@ def fleet_lines(job: Job, lines: Lines) -> tuple[FleetLine, ...]:
         job: The job.
         lines: The costs of all lines by rank.
     """
-    by_place: dict[tuple[object, ...], tuple[Where, _Reals, _Reals]] = {}
-    none = np.zeros(len(job.ranks))
+    places: dict[tuple[object, ...], Where] = {}
+    shape = (len(_COLUMNS), len(job.ranks))
+    times: dict[tuple[object, ...], _Reals] = {}
     for row, (where, kind) in enumerate(zip(lines.places, lines.kinds, strict=True)):
         if where.key == (None, None, None, None):
             continue
-        _, device, host = by_place.get(where.key, (where, none, none))
-        if kind in (Cost.KERNEL, Cost.COPY):
-            device = device + lines.time[row]
-        else:
-            host = host + lines.time[row]
-        by_place[where.key] = (where, device, host)
-    found = [
-        FleetLine(
-            where=where,
-            device_ns=round(float(device.mean())),
-            host_ns=round(float(host.mean())),
-            most_rank=job.ranks[int((device + host).argmax())].number,
-            most_ns=round(float((device + host).max())),
+        places.setdefault(where.key, where)
+        column = next(at for at, kinds in enumerate(_COLUMNS) if kind in kinds)
+        times.setdefault(where.key, np.zeros(shape))[column] += lines.time[row]
+    found = []
+    for key, (device, host, waits) in times.items():
+        longer = np.maximum(device, host)  # they run side by side
+        found.append(
+            FleetLine(
+                where=places[key],
+                device_ns=round(float(device.mean())),
+                host_ns=round(float(host.mean())),
+                wait_ns=round(float(waits.mean())),
+                most_rank=job.ranks[int(longer.argmax())].number,
+                most_ns=round(float(longer.max())),
+            )
         )
-        for where, device, host in by_place.values()
-    ]
-    found.sort(key=lambda line: -(line.device_ns + line.host_ns))
+    found.sort(key=lambda line: -(line.device_ns + line.host_ns + line.wait_ns))
     return tuple(found[:_MOST_LINES])
 
 

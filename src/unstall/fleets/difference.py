@@ -73,8 +73,8 @@ class LineChange(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         where: The source line.
-        cost_ns: A pair (in A, in B): the time on device and host together, in ns per step, as a mean over all ranks. 0
-            if the line is not among the costliest lines of the job.
+        cost_ns: A pair (in A, in B): the time on device and host together, with the host's waits, in ns per step, as a
+            mean over all ranks. 0 if the line is not among the costliest lines of the job.
     """
 
     where: Where
@@ -185,7 +185,9 @@ def _uses(a: FleetResult, b: FleetResult) -> tuple[UseChange, ...]:
 
 
 def _lines(a: FleetResult, b: FleetResult) -> tuple[LineChange, ...]:
-    costs = [{line.where.key: line.device_ns + line.host_ns for line in result.lines} for result in (a, b)]
+    costs = [
+        {line.where.key: line.device_ns + line.host_ns + line.wait_ns for line in result.lines} for result in (a, b)
+    ]
     places = {line.where.key: line.where for result in (a, b) for line in result.lines}
     least = _WORTH * max(a.step_ns, b.step_ns)
     changes = [

@@ -194,15 +194,18 @@ class FleetLine(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         where: The source line.
-        device_ns: The time on the device, as a mean over all ranks, in ns.
-        host_ns: The time of the host (its own work and its waits), as a mean over all ranks, in ns.
+        device_ns: The time of the line's kernels and copies on the device, as a mean over all ranks, in ns.
+        host_ns: For how long the host works, sleeps or loads data there, as a mean over all ranks, in ns. The device
+            may work at the same time.
+        wait_ns: For how long the host waits for the device there, as a mean over all ranks, in ns.
         most_rank: The number of the rank on which the line costs most.
-        most_ns: The time of device and host together on this rank, in ns.
+        most_ns: The time of the device or that of the host on this rank, whichever is longer, in ns. It has no waits.
     """
 
     where: Where
     device_ns: int
     host_ns: int
+    wait_ns: int = 0
     most_rank: int
     most_ns: int
 

@@ -307,17 +307,25 @@ def _stretches(member: Member, moment: Moment) -> Iterator[Stretch]:
 
 
 def _lines(result: FleetResult) -> Table | None:
+    waits = any(line.wait_ns for line in result.lines)
     rows = tuple(
         row(
             words(Span(place(line.where), "place")),
             duration(line.device_ns),
             duration(line.host_ns),
+            *([duration(line.wait_ns)] if waits else []),
             duration(line.most_ns),
             f"rank {line.most_rank}",
         )
         for line in result.lines
     )
-    columns = Column("device"), Column("host"), Column("most"), Column("on", extra=True)
+    columns = (
+        Column("device"),
+        Column("host"),
+        *([Column("waits")] if waits else []),
+        Column("most"),
+        Column("on", extra=True),
+    )
     return Table(words(f"Lines, mean of all ranks, {_over(result)}"), columns, rows, limited=True) if rows else None
 
 
