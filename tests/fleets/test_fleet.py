@@ -282,6 +282,32 @@ def test_a_rank_that_is_late_in_one_step_is_named_with_the_step(tmp_path: Path) 
     assert straggler.causes[0].kind == "data loading"
 
 
+@pytest.mark.parametrize(
+    ("cause", "advice"),
+    [
+        ("clocks", "power, temperature and throttling (nvidia-smi -q -d PERFORMANCE,CLOCK)"),
+        ("sequence", "balance the work over the ranks"),
+        ("kernel", "do this on no rank alone"),
+        ("item", ""),
+    ],
+)
+def test_advice_is_about_what_makes_the_rank_differ(tmp_path: Path, cause: str, advice: str) -> None:
+    """All ranks multiply in fp32, of which each rank's trace has a finding."""
+
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        kernels = rank.kernels
+        rank.kernels = partial(kernels, name="sm80_xmma_gemm_f32f32_f32f32_f32_nn")  # type: ignore[method-assign]
+        return train_ddp(rank, slow=3, cause=cause)
+
+    job(train, tmp_path, ranks=4)
+    (straggler,) = explained(tmp_path).stragglers
+    first = straggler.causes[0]
+    assert advice in (first.fix or "")
+    assert all(each.rule != "fp32-products" for each in straggler.causes)
+    assert bool(advice) == (first.rule is None)
+    assert ("nvidia-smi" in str(straggler)) == (cause == "clocks")
+
+
 def _bound_by_its_host(rank: RankTrace) -> Iterator[Arrival]:
     """Hosts launch a kernel each millisecond. Devices are half as busy, but for that of rank 2."""
     for _ in range(6):

@@ -25,8 +25,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
         count_times: How often this happens on the rank, divided by how often it happens on the peers. None if it never
             happens on the peers.
         factor: The factor by which all kernels of the rank take longer. None if the kernels have no common factor.
-        rule: The name of the rule that found something at this line in the rank's own trace. None if no rule did.
-        fix: What to do about it, from the finding of this rule. None if there is no such finding.
+        rule: The name of the rule whose finding at this line in the rank's own trace has the advice. None if the advice
+            is that for the kind of cause, or if there is none.
+        fix: What to do about it. None if there is no advice.
     """
 
     kind: str

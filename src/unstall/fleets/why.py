@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.diagnose.rules.device_work import DEVICE_WORK
 from unstall.fleets.job import Job
 from unstall.fleets.result import Cause
 from unstall.fleets.summary import LOADING, Cost, Rank, explains
@@ -23,6 +24,15 @@ _EVEN = 0.25  # lines have a common factor if their factors spread by less than 
 _LEAST_LINES = 2
 _COUNTS = 0.01  # of the kernels' time: lines with less do not tell whether all of them are slower
 _MORE = 1.02  # a count, or thread blocks, against the peers'
+
+_CHECK_GPU = (
+    "compare this GPU with its peers: power, temperature and throttling (nvidia-smi -q -d PERFORMANCE,CLOCK); if it "
+    "stays slower, exchange it or leave it out"
+)
+_COMPARE_INPUT = "compare what it computes with its peers': sizes, strides and values"
+_BALANCE = "balance the work over the ranks: batches of as many tokens, or of similar lengths"
+_SHARE = "do this on no rank alone: share it over the ranks, do it less often, or while no other rank waits"
+_CHECK_HOST = "see what else runs on its cores: other processes, too few threads, the binding to cores or NUMA nodes"
 
 
 class Lines(msgspec.Struct, frozen=True, eq=False):
@@ -217,6 +227,7 @@ def _on_host(lines: Lines, row: int, index: int, peers: Sequence[int], over: flo
         late_ns=round(over),
         text=text,
         count_times=None if times is None else round(float(times), 4),
+        fix=_CHECK_HOST if kind == Cost.HOST and times is not None and times <= _MORE else None,
     )
 
 
@@ -248,9 +259,11 @@ def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: 
             top = Where() if len(lines.places) == 0 else lines.places[int(shared[over[shared].argmax()])]
             if works_more:
                 text = f"its kernels have {grew:.3g} times the work"
-                return [Cause(kind="more work", where=top, late_ns=round(total), text=text, factor=round(ratio, 4))]
-            text = f"all its kernels take {ratio:.3g} times as long" + (" for the same work" if known else "")
-            return [Cause(kind="clocks", where=top, late_ns=round(total), text=text, factor=round(ratio, 4))]
+                kind, fix = "more work", _BALANCE
+            else:
+                text = f"all its kernels take {ratio:.3g} times as long" + (" for the same work" if known else "")
+                kind, fix = "clocks", _CHECK_GPU if known else f"{_COMPARE_INPUT}; if it is the same, {_CHECK_GPU}"
+            return [Cause(kind=kind, where=top, late_ns=round(total), text=text, factor=round(ratio, 4), fix=fix)]
     found: list[Cause] = []
     for at in np.argsort(-over[rows]).tolist():
         row = int(rows[at])
@@ -258,21 +271,25 @@ def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: 
             break
         kernels, usual = lines.count[row, index], counts[at]
         grew = _grew(lines.blocks[row : row + 1, index], blocks[at : at + 1])
-        if not usual:
-            kind, text = "more work", "its peers launch nothing there"
-        elif grew > _MORE * max(kernels / usual, 1):
+        times, fix = kernels / usual if usual else None, _BALANCE
+        if times is None:
+            kind, text, fix = "more work", "its peers launch nothing there", _SHARE
+        elif grew > _MORE * max(times, 1):
             kind, text = "more work", f"its kernels have {grew:.3g} times the work of its peers'"
-        elif kernels / usual > _MORE:
-            kind, text = "more work", f"it launches {kernels / usual:.3g} times as many kernels as its peers"
-            if factor[at] > _MORE * kernels / usual:
+        elif times > _MORE:
+            kind, text = "more work", f"it launches {times:.3g} times as many kernels as its peers"
+            if factor[at] > _MORE * times:
                 text += f", which take {factor[at]:.3g} times as long"
         else:
             kind, text = "slow kernel", f"its kernels take {factor[at]:.3g} times as long"
+            fix = f"{_COMPARE_INPUT}; if it is the same, {_CHECK_GPU}"
             if blocks[at] > 0:
                 text += " for the same work"
             else:
                 text += " (the trace does not tell whether they have more work)"
-        found.append(Cause(kind=kind, where=lines.places[row], late_ns=round(float(over[row])), text=text))
+        late, count_times = round(float(over[row])), None if times is None else round(float(times), 4)
+        where = lines.places[row]
+        found.append(Cause(kind=kind, where=where, late_ns=late, text=text, count_times=count_times, fix=fix))
     return found
 
 
@@ -289,14 +306,17 @@ def _grew_by_time(mine: _Reals, theirs: _Reals, time: _Reals) -> float:
 
 def _with_finding(rank: Rank, cause: Cause) -> Cause:
     """Returns the cause with the advice of a finding, if the rank's own trace has a finding at the cause's source
-    line."""
+    line. A cause that has advice of its own keeps it: the peers do the same there, so what would make the line faster
+    for all leaves the ranks as uneven as before."""
     finding = next((each for each in rank.summary.findings if _is_about(each, cause)), None)
-    if finding is None:
+    if finding is None or cause.fix is not None:
         return cause
     return msgspec.structs.replace(cause, rule=finding.rule, fix=finding.fix)
 
 
 def _is_about(finding: Finding, cause: Cause) -> bool:
-    if finding.rule == LOADING:
-        return cause.kind == "data loading"
+    if finding.rule == LOADING or cause.kind == "data loading":
+        return finding.rule == LOADING and cause.kind == "data loading"
+    if finding.rule in DEVICE_WORK or (cause.kind == "wait" and not finding.wait_ns):
+        return False
     return explains(finding) and (finding.where.file, finding.where.line) == (cause.where.file, cause.where.line)
