@@ -219,6 +219,7 @@ def test_ranks_that_begin_the_only_step_apart_have_no_straggler_and_no_gain(tmp_
     found = explained(tmp_path)
     assert (found.verdict.bound_by, found.stragglers) == ("late start", ())
     assert "rank 2 last" in found.verdict.text
+    assert "if every rank were like its peers" not in str(Fleet(found))
     assert found.replayed_step_ns - found.ideal_step_ns < 0.05 * found.step_ns
 
 
@@ -511,12 +512,25 @@ def test_a_residual_that_is_too_large_is_said(tmp_path: Path) -> None:
     assert any(note.startswith("the clocks agree to ") and "cannot be told" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_one_peer_is_named_and_more_are_peers(tmp_path: Path, ranks: int) -> None:
+    jittered(partial(train_ddp, slow=1, cause="item"), tmp_path, ranks=ranks)
+    found = explained(tmp_path)
+    said = " ".join(str(Fleet(found)).split())
+    assert ("longer than that of rank 0 (wait at model.py:40: its peer does not do this)" in said) == (ranks == 2)
+    assert ("peers " in said.replace("like its peers", "")) == (ranks == 3)
+    assert "if every rank were like its peers" in said  # one of them is late beyond chance
+
+
 def test_what_steps_are_too_few_to_tell_is_not_told(tmp_path: Path) -> None:
     jittered(partial(train_ddp, slow=1, cause="item", steps=2), tmp_path, ranks=2)
     found = explained(tmp_path)
     assert found.stragglers == ()
     assert found.verdict.text.startswith("The own work of rank 1 takes ")
-    assert "1 step of 2 ranks cannot tell whether that is chance" in found.verdict.text
+    assert "longer than that of rank 0, but 1 step of 2 ranks cannot tell whether that is chance" in found.verdict.text
+    assert "What it gains if they work alike cannot be told" in found.verdict.text
+    assert "instead of" not in found.verdict.text
+    assert "if every rank were like its peers" not in str(Fleet(found))
 
 
 def test_what_a_rank_does_between_some_steps_is_named(tmp_path: Path) -> None:

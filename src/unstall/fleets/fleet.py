@@ -49,6 +49,10 @@ _NOTABLE = 0.05  # of a step: what gains less does not hold up the job
 _OVERHEAD = 0.01  # of a step: less that the recorder adds is not told
 _PLACE_LENGTH = 60
 _RESOLUTION_NS = 1_000  # of the times in most traces: ranks whose clocks agree better came together, if any did
+_PAIR = 2
+_OF_TWO = (
+    "What it gains if they work alike cannot be told, as of two ranks one is slower in each operation by chance alone."
+)
 _FEW = 2  # ranks that are late in single steps and are still named one by one
 
 
@@ -332,7 +336,10 @@ def _of_present(job: Job, assessed: Assessed, absent: Absent) -> FleetVerdict:
         said = _of_stage(stages_of(job, assessed.lines), "makes", unit)
         text = f"{said}. With stages in balance, {instead}."
     elif most == "uneven work":
-        text = f"{_of_no_one(job)} If every operation took its median over the ranks, {instead}."
+        gain = (
+            _OF_TWO if job.roles.largest <= _PAIR else f"If every operation took its median over the ranks, {instead}."
+        )
+        text = f"{_of_no_one(job)} {gain}"
     else:
         text = f"{_of_transfers(absent)} If transfers took no time, {instead}."
     return FleetVerdict(bound_by=most, text=text)
@@ -416,9 +423,17 @@ def _of_no_one(job: Job) -> str:
     peers = int((job.roles.role == job.roles.role[first]).sum())
     return (
         f"The own work of rank {job.ranks[first].number} takes {duration(round(late[first]))} "
-        f"{_over(job.ranks[0].summary.unit)} longer than that of its peers, but {counted(len(job.settled), 'step')} of "
-        f"{peers} ranks cannot tell whether that is chance."
+        f"{_over(job.ranks[0].summary.unit)} longer than that of {_peers(job, job.ranks[first].number)}, but "
+        f"{counted(len(job.settled), 'step')} of {peers} ranks cannot tell whether that is chance."
     )
+
+
+def _peers(job: Job, number: int) -> str:
+    """Returns how to name the peers of the rank with this number: "its peers", or the rank if there is only one."""
+    role = next(role for rank, role in zip(job.ranks, job.roles.role, strict=True) if rank.number == number)
+    others = [job.ranks[index].number for index in np.flatnonzero(job.roles.role == role)]
+    others.remove(number)
+    return f"rank {others[0]}" if len(others) == 1 else "its peers"
 
 
 def _of_turns(assessed: Assessed, unit: str, job: Job) -> str:
@@ -453,9 +468,12 @@ def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
         )
     elif count == 1:
         first = them[0]
+        peers = _peers(job, first.rank)
+        others = "the others" if len(job.ranks) > _PAIR else "the other"
         text = (
-            f"Rank {first.rank} makes the others wait{often[0]}: its own work {'there ' if first.steps else ''}takes "
-            f"{late[0]} longer than that of its peers{_why(first.causes)}. If it worked as its peers do, "
+            f"Rank {first.rank} makes {others} wait{often[0]}: its own work {'there ' if first.steps else ''}takes "
+            f"{late[0]} longer than that of {peers}{_why(first.causes)}. If it worked as {peers} "
+            f"{'do' if peers == 'its peers' else 'does'}, "
         )
     else:
         each_of = [

@@ -49,6 +49,11 @@ class Roles(msgspec.Struct, frozen=True, eq=False):
     role: I64
     stages: int
 
+    @property
+    def largest(self) -> int:
+        """The number of ranks of the largest role."""
+        return max(map(len, self.members()), default=0)
+
     def members(self) -> list[I64]:
         """Returns a list with one array for each role: the indices of the ranks that have this role."""
         return [np.flatnonzero(self.role == role) for role in range(self.stages)]

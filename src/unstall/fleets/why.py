@@ -23,6 +23,13 @@ _NOTABLE = 0.1  # of what the rank is late by
 _EVEN = 0.25  # lines have a common factor if their factors spread by less than this share of (the factor - 1)
 _LEAST_LINES = 2
 _COUNTS = 0.01  # of the kernels' time: lines with less do not tell whether all of them are slower
+_PAIR = 2
+_SINGULAR = {
+    "its peers do ": "its peer does ",
+    "its peers launch ": "its peer launches ",
+    "its peers'": "its peer's",
+    "its peers": "its peer",
+}
 _MORE = 1.02  # a count, or thread blocks, against the peers'
 
 _CHECK_GPU = (
@@ -116,7 +123,17 @@ def causes_of(job: Job, index: int, peers: Sequence[int], lines: Lines, late_ns:
     found = [_of_own_waits(cause, late_ns) for cause in _by_line(_without_echoes(found, device_over))]
     found.sort(key=lambda cause: -cause.late_ns)
     rank = job.ranks[index]
-    return tuple(_with_finding(rank, cause) for cause in found[:_MOST_CAUSES])
+    causes = [_with_finding(rank, cause) for cause in found[:_MOST_CAUSES]]
+    is_pair = len(peers) == 1 and (job.roles.role == job.roles.role[index]).sum() <= _PAIR
+    return tuple(map(_of_one_peer, causes) if is_pair else causes)
+
+
+def _of_one_peer(cause: Cause) -> Cause:
+    """Returns the cause of a rank that has one peer only, and says so."""
+    text, fix = cause.text, cause.fix
+    for many, one in _SINGULAR.items():
+        text, fix = text.replace(many, one), fix.replace(many, one) if fix is not None else None
+    return msgspec.structs.replace(cause, text=text, fix=fix)
 
 
 def _of_own_waits(cause: Cause, late_ns: float) -> Cause:

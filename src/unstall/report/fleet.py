@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from unstall.document.document import (
@@ -14,6 +15,7 @@ from unstall.document.document import (
     HeatMap,
     Lanes,
     LaneSets,
+    Row,
     Span,
     Stretch,
     Table,
@@ -38,6 +40,8 @@ USES = {
 """Maps each use of a group of ranks, as `GroupUse.use` names it, to the term that reports show."""
 _MOST_NOTES = 20
 _MOST_STEPS = 12
+_PAIR = 2
+_NOTHING = 0.0005  # of a step: a gain of less is none
 _MORE = 1.1  # of the gain: longer waits are explained
 _BESIDE = 2  # times as long as all causes make a rank late: most of such a cause costs no time
 _UNEVEN = 1.05  # of the bytes that exchanges bring: less is not worth a line
@@ -154,22 +158,37 @@ def _step(result: FleetResult) -> Table:
         )
         for edit in result.edits
     ]
-    told = f"slowdown {result.slowdown:.3f}"
-    if result.paper_slowdown is not None:
-        told += f"; {result.paper_slowdown:.3f} as the what-if paper defines it (device only, without the host)"
-    rows.append(
-        row(
-            "if every rank were like its peers",
-            duration(result.ideal_step_ns),
-            saved(result.replayed_step_ns - result.ideal_step_ns, result.replayed_step_ns, error_ns=result.error_ns),
-            below=[words(Span(told, "dim"))],
-        )
-    )
+    if _is_told(result):
+        rows.append(_ideal(result))
     return Table(
         words("A step of the job" if result.unit == "a step" else "The run"),
         (Column("takes"), Column("gain")),
         tuple(rows),
     )
+
+
+def _ideal(result: FleetResult) -> Row:
+    told = f"slowdown {result.slowdown:.3f}"
+    if result.paper_slowdown is not None:
+        told += f"; {result.paper_slowdown:.3f} as the what-if paper defines it (device only, without the host)"
+    gain_ns = result.replayed_step_ns - result.ideal_step_ns
+    return row(
+        "if every rank were like its peers",
+        duration(result.ideal_step_ns),
+        saved(gain_ns, result.replayed_step_ns, error_ns=result.error_ns),
+        below=[words(Span(told, "dim"))],
+    )
+
+
+def _is_told(result: FleetResult) -> bool:
+    """Returns whether the recording can tell what a step takes if every rank is like its peers. One step that the ranks
+    begin apart cannot. Nor can two ranks, unless one of them is late: one of two is slower in each operation by chance
+    alone."""
+    if result.verdict.bound_by == "late start":
+        return False
+    largest = max(Counter(each.stage for each in result.ranks).values())
+    gain_ns = result.replayed_step_ns - result.ideal_step_ns
+    return bool(result.stragglers) or largest > _PAIR or gain_ns <= max(result.error_ns, _NOTHING * result.step_ns)
 
 
 def _map(result: FleetResult) -> HeatMap | None:
