@@ -250,3 +250,14 @@ def test_every_account_has_a_look_of_its_own_in_any_encoding(encoding: str) -> N
     assert len(set(shown)) == len(glyphs)
     assert b"?" not in shown
     assert all(len(Text(glyph)) == 1 for glyph in glyphs)
+
+
+def test_no_line_breaks_between_a_figure_and_its_unit() -> None:
+    text = "a step takes 11.0 ms instead of 11.6 ms: 4.5 % less, or 1.20 MiB, 7 µs, 12 s and 3 of 4 steps"
+    table = Table(words(text), (Column("takes"),), (Row(words(text), ("1 ms",), (words("  ", text),)),))
+    document = Document(title="t", about=(), summary=text, blocks=(table,), data={})
+    for width in range(30, 100):
+        lines = terminal.render(document, width=width).splitlines()
+        assert not [line for line in lines if re.match(r"\s*(ms|%|MiB|µs|s)\b", line.replace("%", "% "))], width
+        assert " ".join(" ".join(lines).split()).startswith(text)
+        assert all(len(line) <= width for line in lines)

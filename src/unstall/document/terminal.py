@@ -15,7 +15,8 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 import msgspec
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, OverflowMethod, RenderableType
+from rich.containers import Lines
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
@@ -70,6 +71,10 @@ _STYLES: dict[Role, str] = {
     "same": "cyan",
 }
 
+# A character that is as wide as a space, but none, and that `plain` leaves in no text.
+_GLUE = "\ue000"
+_IN_FIGURE = re.compile(r"(?<=\d) (?=(?:%|(?:[nµm]?s|min|[KMGT]i?B|B|ppm)\b))")
+
 # Names from a trace are plain text: they contain no markup, no emoji and no numbers to colour. In a notebook, a console
 # of rich would display what it renders a second time.
 _console = partial(Console, highlight=False, markup=False, emoji=False, force_jupyter=False)
@@ -112,7 +117,7 @@ def layout(document: Document, top: int) -> Group:
 
     `top` limits the number of rows of tables.
     """
-    summary = Text(plain(document.summary), style="bold") if document.summary else None
+    summary = _Whole(plain(document.summary), style="bold") if document.summary else None
     caveats, others = ([_block(block, top) for block in each] for each in (document.caveats, document.blocks))
     about = _lines(document.about) if document.about else None
     blocks = [about, *caveats, summary, *others]
@@ -123,8 +128,30 @@ def layout(document: Document, top: int) -> Group:
     return Group(*shown)
 
 
+class _Whole(Text):
+    """A text that is never wrapped between a figure and its unit, such as "4.5 %"."""
+
+    def wrap(
+        self,
+        console: Console,
+        width: int,
+        *,
+        justify: JustifyMethod | None = None,
+        overflow: OverflowMethod | None = None,
+        tab_size: int = 8,
+        no_wrap: bool | None = None,
+    ) -> Lines:
+        """Wraps the text as `rich` does, which does not know these spaces as such."""
+        glued = self.copy()
+        glued.plain = _IN_FIGURE.sub(_GLUE, self.plain)
+        lines = glued.wrap(console, width, justify=justify, overflow=overflow, tab_size=tab_size, no_wrap=no_wrap)
+        for line in lines:
+            line.plain = line.plain.replace(_GLUE, " ")
+        return lines
+
+
 def _text(line: Words, style: str = "") -> Text:
-    text = Text(style=style, overflow="fold")
+    text = _Whole(style=style, overflow="fold")
     for span in line:
         text.append(plain(span.text), _STYLES[span.role])
     return text
@@ -338,7 +365,7 @@ def _hanging(text: Text) -> RenderableType:
     grid = Grid.grid()
     grid.add_column(no_wrap=True, width=indent)
     grid.add_column(overflow="fold")
-    grid.add_row(text[:indent], text[indent:])
+    grid.add_row(text[:indent], _Whole(style=text.style, overflow="fold").append_text(text[indent:]))
     return grid
 
 

@@ -280,8 +280,9 @@ def _verdict(job: Job, assessed: Assessed) -> FleetVerdict:
     if not absent.spent_ns:
         return verdict
     them = "it" if len(absent.ranks) == 1 else "them"
+    others, spend = ("the others", "spend") if len(job.ranks) > 1 else (f"rank {job.ranks[0].number}", "spends")
     said = (
-        f"No trace of {ranks_text(absent.ranks)} could be used: the others may wait for {them}, and spend up to "
+        f"No trace of {ranks_text(absent.ranks)} could be used: {others} may wait for {them}, and {spend} up to "
         f"{duration(absent.spent_ns)} {_over(job.ranks[0].summary.unit)} in operations with {them}."
     )
     return replace(verdict, text=f"{verdict.text} {said}")
