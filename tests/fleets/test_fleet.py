@@ -24,6 +24,7 @@ from fleets.jobs import (
 )
 
 from unstall.answers.fleet import Fleet
+from unstall.document.document import LaneSets
 from unstall.errors import TraceError, UsageError
 from unstall.fleets.executors import Processes
 from unstall.fleets.fleet import explain_fleet
@@ -340,6 +341,28 @@ def test_a_line_s_waits_are_no_work_and_device_and_host_are_not_added_up(tmp_pat
     assert lines[30].most_ns == pytest.approx(1.4 * 40 * 250_000, rel=0.01)
     assert max(line.most_ns for line in found.lines) < found.step_ns
     assert "device host waits most" in " ".join(str(Fleet(found)).split())
+
+
+def test_collectives_to_pick_have_labels_of_their_own(tmp_path: Path) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        """The same wait at two lines of a step, in collectives of different size."""
+        for _ in range(4):
+            with rank.step():
+                for line, size in ((20, 1 << 20), (21, 1 << 20), (22, 1 << 22)):
+                    with rank.frame("model.py", line, "forward"):
+                        rank.kernels(4, 2_000 if rank.rank == 1 else 500)
+                    yield rank.collective("allreduce", range(4), us=50, size=size)
+                    rank.wait_for_comm()
+
+    job(train, tmp_path, ranks=4)
+    document = Fleet(explained(tmp_path)).document()
+    (sets,) = (block.sets for block in document.blocks if isinstance(block, LaneSets))
+    titles = [each.title for each in sets]
+    assert len(set(titles)) == len(titles) == 3
+    assert sorted(title.partition(" in ")[0].partition(" of step")[0] for title in titles) == [
+        f"collective {number}" for number in (1, 2, 3)
+    ]
+    assert ["of 8.00 MiB in" in title for title in sorted(titles)] == [False, False, True]
 
 
 def _late_at_times(rank: RankTrace, steps: int, every: int) -> Iterator[Arrival]:
@@ -756,7 +779,9 @@ def test_a_job_is_not_called_even_if_a_rank_has_no_trace(tmp_path: Path, told: b
             path.write_bytes(msgspec.json.encode(document))
     whole = explained(tmp_path).verdict
     (tmp_path / "rank2.json").unlink()
-    verdict = explained(tmp_path).verdict
+    found = explained(tmp_path)
+    verdict = found.verdict
+    assert any("their groups have: operations of such groups are" in note for note in found.notes) == (not told)
     assert "No trace" not in whole.text
     assert verdict.bound_by == "own work"
     assert verdict.text.startswith("None of the ranks that have a trace makes the others wait.")

@@ -516,20 +516,23 @@ def moments_of(job: Job) -> tuple[Moment, ...]:
         chosen.append(operation)
         if len(chosen) == _MOST_MOMENTS:
             break
-    return tuple(_moment(job, operation, int(waited[operation]), int(step[operation])) for operation in chosen)
+    return tuple(_moment(job, each, int(waited[each]), int(step[each]), int(position[each])) for each in chosen)
 
 
-def _moment(job: Job, operation: int, waited: int, step: int) -> Moment:
+def _moment(job: Job, operation: int, waited: int, step: int, position: int) -> Moment:
     joined, waiting = job.joined, job.waiting
     rows = np.arange(joined.first[operation], joined.first[operation + 1])
     free = [_free_since(job, int(row)) for row in rows]
     begin = min([*free, *(int(each) for each in waiting.start[rows])])
     order = sorted(range(len(rows)), key=lambda at: int(waiting.start[rows[at]]))
     blamed = int(waiting.blamed[operation])
+    sent = max(int(job.ranks[joined.rank[row]].calls.sent[joined.row[row]]) for row in rows)
     return Moment(
         kind=KINDS[int(joined.kind[operation])].value,
         group=name_of(joined.groups[int(joined.group[operation])]),
         step=step + 1,
+        number=position + 1,
+        sent_bytes=sent if sent >= 0 else None,
         waited_ns=waited,
         for_rank=job.ranks[blamed].number if blamed >= 0 else None,
         members=tuple(

@@ -262,7 +262,8 @@ def _notes(
         )
     if any(not each.ranks for each in groups):
         notes.append(
-            "some traces do not say which ranks a group has: its operations are matched by their order in each step"
+            "some traces do not say which ranks their groups have: operations of such groups are matched by their "
+            "order in each step"
         )
     return tuple(notes)
 

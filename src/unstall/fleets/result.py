@@ -255,6 +255,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         kind: The kind of the collective, such as "all-reduce".
         group: The name of its process group, and the ranks of the group if they are known.
         step: The number of the step, from 1.
+        number: Which collective of the step this is on its ranks, from 1. 0 if it is unknown.
+        sent_bytes: The number of bytes that a member sends. None if it is not known.
         waited_ns: The waiting of all ranks that take part, added up, in ns.
         for_rank: The number of the rank that arrived last. None if the clocks cannot tell.
         members: The ranks that take part, in the order of their arrival.
@@ -263,6 +265,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     group: str
     step: int
+    number: int = 0
+    sent_bytes: int | None = None
     waited_ns: int
     for_rank: int | None
     members: tuple[Member, ...]

@@ -302,9 +302,12 @@ def _lanes(moment: Moment) -> Lanes:
     among = f"in {short(moment.group)}"
     if moment.kind == Kind.SEND_RECEIVE.value:  # the group has more ranks
         among = f"between {ranks_text([member.rank for member in moment.members])}, {among}"
+    of = f" of {size(moment.sent_bytes)}" if moment.sent_bytes else ""
+    number = f"collective {moment.number} of " if moment.number else ""
+    what = f"{moment.kind}{of} {among}"
     return Lanes(
-        title=f"step {moment.step}: {moment.kind} {among}, {duration(moment.waited_ns)} waited{whom}",
-        about=f"{moment.kind} {among}, step {moment.step}: its members wait for "
+        title=f"{number}step {moment.step}: {what}, {duration(moment.waited_ns)} waited{whom}",
+        about=f"{what}, {number}step {moment.step}: its members wait for "
         f"{duration(moment.waited_ns)} in all{', most' + whom if whom else ''}",
         lanes=tuple((f"rank {member.rank}", tuple(_stretches(member, moment))) for member in moment.members),
     )
