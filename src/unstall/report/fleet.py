@@ -146,7 +146,8 @@ def _chance(chance: float) -> str:
 def _step(result: FleetResult) -> Table:
     replayed = share(result.error_ns, result.step_ns) if result.step_ns else "0 %"
     replay = f"the replay of all ranks takes {duration(result.replayed_step_ns)}, {replayed} off"
-    if abs(result.replayed_step_ns - result.step_ns) > result.error_ns + 1:  # rounded
+    goes_on = duration(result.replayed_step_ns) != duration(result.step_ns)
+    if goes_on and abs(result.replayed_step_ns - result.step_ns) > result.error_ns + 1:  # rounded
         replay = f"the replay of these steps is {replayed} off; if the job goes on: {duration(result.replayed_step_ns)}"
     rows = [row("as recorded", duration(result.step_ns), "", below=[words(Span(replay, "dim"))])]
     rows += [
