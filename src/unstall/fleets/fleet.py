@@ -445,10 +445,14 @@ def _of_turns(assessed: Assessed, unit: str, job: Job) -> str:
     why = f" ({kinds.most_common(1)[0][0]})" if kinds else ""
     ranks = capital(ranks_text([each.rank for each in stragglers]))
     return (
-        f"{ranks} take turns: in {counted(len(steps), 'step')} of {job.steps}, one of them makes the others wait{why}. "
+        f"{ranks} take turns: in {_times(steps, job)}, one of them makes the others wait{why}. "
         f"If every operation took its median over the ranks, {unit} would take {duration(round(assessed.ideal_ns))} "
         f"instead of {duration(round(assessed.replayed_ns))}."
     )
+
+
+def _times(steps: Collection[int], job: Job) -> str:
+    return f"{len(steps)} of the {counted(len(job.settled), 'step')} that count"
 
 
 def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
@@ -458,7 +462,7 @@ def _of_straggler(assessed: Assessed, unit: str, job: Job) -> str:
     after = [base - each for each in np.cumsum([straggler.gain_ns for straggler in stragglers]).tolist()]
     count = 1 + next(at for at, each in enumerate(after) if 2 * (base - each) >= base - after[-1])
     them, rest = stragglers[:count], stragglers[count:]
-    often = [f" in {counted(len(each.steps), 'step')} of {job.steps}" if each.steps else "" for each in them]
+    often = [f" in {_times(each.steps, job)}" if each.steps else "" for each in them]
     late = [duration(each.late_ns) + ("" if each.steps else f" {_over(unit)}") for each in them]
     if count == 1 and assessed.late_too:
         first, many = them[0], len(assessed.late_too)

@@ -117,7 +117,7 @@ def _late_steps(straggler: Straggler, result: FleetResult) -> list[str]:
         return []
     more = f" and {len(steps) - _MOST_STEPS} more" if len(steps) > _MOST_STEPS else ""
     numbers = ", ".join(map(str, steps[:_MOST_STEPS]))
-    return [f"late in {'step' if len(steps) == 1 else 'steps'} {numbers}{more} only, of {result.steps}"]
+    return [f"late in {'step' if len(steps) == 1 else 'steps'} {numbers}{more} only, of 2 to {result.steps}"]
 
 
 def _about_gain(straggler: Straggler, result: FleetResult) -> list[str]:
