@@ -365,6 +365,20 @@ def test_collectives_to_pick_have_labels_of_their_own(tmp_path: Path) -> None:
     assert ["of 8.00 MiB in" in title for title in sorted(titles)] == [False, False, True]
 
 
+def test_what_a_job_takes_if_it_goes_on_is_said_only_if_it_is_another_figure(tmp_path: Path) -> None:
+    found = explained_job(partial(train_ddp, steps=3), tmp_path)
+    near = msgspec.structs.replace(found, error_ns=0, replayed_step_ns=found.step_ns + 2)
+    far = msgspec.structs.replace(near, replayed_step_ns=2 * found.step_ns)
+    assert ["if the job goes on" in " ".join(str(Fleet(each)).split()) for each in (near, far)] == [False, True]
+
+
+def test_the_only_rank_that_has_a_trace_is_named(tmp_path: Path) -> None:
+    for path in job(partial(train_ddp, steps=3), tmp_path, ranks=3)[1:]:
+        path.unlink()
+    said = "No trace of ranks 1-2 could be used: rank 0 may wait for them, and spends up to"
+    assert said in explained(tmp_path).verdict.text
+
+
 def _late_at_times(rank: RankTrace, steps: int, every: int) -> Iterator[Arrival]:
     """Rank 3 has a kernel of 4 ms in some steps, also in the first, and one of 4 µs in the others."""
     for step in range(steps):
