@@ -63,6 +63,17 @@ def test_a_rank_that_is_late_once_is_told_by_the_step() -> None:
     assert [each[:2] for each in outlying_steps(times)] == [(4, 2)]
 
 
+def test_two_ranks_that_are_late_in_one_step_do_not_hide_each_other() -> None:
+    times = np.random.default_rng(0).normal(100, 1, (8, 6))
+    times[[2, 5], 4] += 40
+    assert {(row, step) for row, step, _ in outlying_steps(times)} == {(2, 4), (5, 4)}
+
+
+def test_jitter_alone_makes_no_step_late_in_a_thousand_jobs() -> None:
+    random = np.random.default_rng(7)
+    assert sum(bool(outlying_steps(random.normal(100, 2, (8, 10)))) for _ in range(1000)) <= 5
+
+
 def test_a_step_counts_as_late_only_if_it_matters() -> None:
     """Peers that are exactly even make chance explain nothing, also of a delay of next to nothing."""
     times = np.full((6, 8), 100.0)

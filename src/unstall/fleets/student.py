@@ -14,11 +14,12 @@ A rank that is late in only a few steps is not a slow rank. `outlying_steps` fin
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from unstall.timeline.columns import I64
 from unstall.timeline.grouping import median
 
 SIGNIFICANCE = 0.001
@@ -82,48 +83,60 @@ def slower_than_peers(times: _Reals, families: int = 1) -> dict[int, float]:
     if count < 2:
         return {}
     level = SIGNIFICANCE / families
-    means = times.mean(axis=1)
-    found: dict[int, float] = {}
-    left = list(range(count))
-    chances: list[tuple[int, float]] = []
-    while len(left) > max(1, count // 2):
-        worst = max(left, key=lambda row: float(means[row]))
-        rest = [row for row in left if row != worst]
-        by_peers = len(rest) >= _ENOUGH_PEERS
-        chance = _over_peers(means, worst, rest) if by_peers else _over_steps(times, worst, rest, steps)
-        chances.append((worst, chance if _is_even(times, worst, rest) else 1.0))
-        left = rest
     if count == 2:
-        worst = int(means.argmax())
+        worst = int(times.mean(axis=1).argmax())
         chances = [(worst, _over_steps(times, worst, [1 - worst], steps))]
-    # As in the generalised ESD, every row that is further off than the last significant row is an outlier too.
-    last = max((at for at, (_, chance) in enumerate(chances) if chance * count < level), default=-1)
-    # They are as unlikely as that one: several that are as slow hide each other.
-    for row, chance in chances[: last + 1]:
-        found[row] = min(chance, chances[last][1]) * count
-    return found
+    else:
+        chances = [
+            (row, chance if len(rest) >= _ENOUGH_PEERS else _over_steps(times, row, rest, steps))
+            for row, chance, rest in _latest_first(times.mean(axis=1))
+        ]
+    found = _outliers(chances, level / count)
+    while found and count > 2 and not _is_even(times, found[-1][0], _others(found, count)):
+        found = _outliers(chances[: len(found) - 1], level / count)
+    return {row: chance * count for row, chance in found}
 
 
-def _is_even(times: _Reals, row: int, peers: Sequence[int]) -> bool:
+def _latest_first(values: _Reals) -> Iterator[tuple[int, float, I64]]:
+    """Yields half of the rows, the one with the largest value first: `(row, chance, rest)`. `chance` is the probability
+    of a value that is this much larger than those of the rest: of the rows that have not come yet."""
+    count = len(values)
+    order = np.argsort(-values, kind="stable")
+    ordered = values[order] - median(values)  # so that squares stay exact
+    sums, squares = (np.append(np.cumsum(each[::-1])[::-1], 0.0) for each in (ordered, ordered**2))
+    for at in range(count - max(1, count // 2)):
+        size = count - at - 1
+        mean = sums[at + 1] / size
+        spread = math.sqrt(max(squares[at + 1] / size - mean**2, 0.0) * size / max(size - 1, 1) * (1 + 1 / size))
+        chance = _t_test(float(ordered[at] - mean), spread, size - 1, float(values.mean())) if size > 1 else 1.0
+        yield int(order[at]), chance, order[at + 1 :]
+
+
+def _outliers(chances: Sequence[tuple[int, float]], level: float) -> list[tuple[int, float]]:
+    """Returns the rows of `chances` up to the last one whose chance is below `level`: as in the generalised ESD, every
+    row that is further off is an outlier too. They are as unlikely as that one: several that are as slow hide each
+    other."""
+    last = max((at for at, (_, chance) in enumerate(chances) if chance < level), default=-1)
+    return [(row, min(chance, chances[last][1])) for row, chance in chances[: last + 1]]
+
+
+def _others(found: Sequence[tuple[int, float]], count: int) -> list[int]:
+    rows = {row for row, _ in found}
+    return [row for row in range(count) if row not in rows]
+
+
+def _is_even(times: _Reals, row: int, peers: Sequence[int] | I64) -> bool:
     """Returns whether a rank is late in most steps. Returns False if the rank is late only because it is very late in a
     few steps."""
     over = times[row] - median(times[list(peers)], axis=0)
     return bool(2 * median(over) >= over.mean() > 0)
 
 
-def _over_steps(times: _Reals, row: int, peers: Sequence[int], steps: int) -> float:
+def _over_steps(times: _Reals, row: int, peers: Sequence[int] | I64, steps: int) -> float:
     over = times[row] - median(times[list(peers)], axis=0)
     if steps < 2:
         return 1.0  # one step tells nothing of chance
     return _t_test(float(over.mean()), float(over.std(ddof=1)) / math.sqrt(steps), steps - 1, float(times.mean()))
-
-
-def _over_peers(means: _Reals, row: int, peers: Sequence[int]) -> float:
-    rest = means[list(peers)]
-    if len(rest) < 2:
-        return 1.0
-    spread = float(rest.std(ddof=1)) * math.sqrt(1 + 1 / len(rest))
-    return _t_test(float(means[row] - rest.mean()), spread, len(rest) - 1, float(rest.mean()))
 
 
 def _t_test(over: float, error: float, freedom: int, scale: float) -> float:
@@ -150,17 +163,17 @@ def outlying_steps(times: _Reals, families: int = 1, least: float = 0) -> list[t
     count, steps = times.shape
     if count < 4:
         return []
-    level = SIGNIFICANCE / families / (count * steps)
+    # Of each step, half of the ranks are tested.
+    level = SIGNIFICANCE / families / (count * steps) / (count // 2)
     found: list[tuple[int, int, float]] = []
     late: list[float] = []
     for step in range(steps):
         column = times[:, step]
-        row = int(column.argmax())
-        peers = [each for each in range(count) if each != row]
-        chance = _over_peers(column, row, peers)
-        over = float(column[row] - median(column[peers]))
-        if chance < level and over >= least:
-            found.append((row, step, chance * count * steps))
-            late.append(over)
+        outliers = _outliers([(row, chance) for row, chance, _ in _latest_first(column)], level)
+        usual = float(median(column[_others(outliers, count)]))
+        for row, chance in outliers:
+            if column[row] - usual >= least:
+                found.append((row, step, chance * count * steps))
+                late.append(float(column[row]) - usual)
     latest = {row: max(over for over, other in zip(late, found, strict=True) if other[0] == row) for row, *_ in found}
     return [each for each, over in zip(found, late, strict=True) if over >= _NOTABLE * latest[each[0]]]
