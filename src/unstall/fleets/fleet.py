@@ -301,6 +301,9 @@ def _of_present(job: Job, assessed: Assessed, absent: Absent) -> FleetVerdict:
     if len(stragglers) > _FEW and all(each.steps for each in stragglers):
         return FleetVerdict(bound_by="uneven work", text=_of_turns(assessed, unit, job))
     if stragglers:
+        mended_ns = base - sum(each.gain_ns for each in stragglers)
+        if assessed.recorded_ns - mended_ns < assessed.error_ns > UNTRUSTED * assessed.recorded_ns:
+            return FleetVerdict(bound_by="unknown", text=_of_untrusted(assessed, unit))
         return FleetVerdict(bound_by="straggler", text=_of_straggler(assessed, unit, job))
     sent, unmatched = sends_and_receives(job)
     if unmatched.mean() >= max(_NOTABLE * base, assessed.error_ns):
@@ -313,11 +316,7 @@ def _of_present(job: Job, assessed: Assessed, absent: Absent) -> FleetVerdict:
     }
     most = max(gains, key=lambda each: gains[each])
     if gains[most] < assessed.error_ns > UNTRUSTED * assessed.recorded_ns:
-        text = (
-            f"What holds up the job cannot be told: in the replay of all ranks {unit} takes {duration(round(base))}, "
-            f"but {duration(round(assessed.recorded_ns))} in the recording."
-        )
-        return FleetVerdict(bound_by="unknown", text=text)
+        return FleetVerdict(bound_by="unknown", text=_of_untrusted(assessed, unit))
     is_small = gains[most] < max(_NOTABLE * base, assessed.error_ns)
     if absent.unmatched_ns >= _NOTABLE * base and (is_small or most == "uneven work"):
         return FleetVerdict(bound_by="unknown", text="Which rank the others wait for cannot be told.")
@@ -344,6 +343,13 @@ def _of_present(job: Job, assessed: Assessed, absent: Absent) -> FleetVerdict:
     else:
         text = f"{_of_transfers(absent)} If transfers took no time, {instead}."
     return FleetVerdict(bound_by=most, text=text)
+
+
+def _of_untrusted(assessed: Assessed, unit: str) -> str:
+    return (
+        f"What holds up the job cannot be told: in the replay of all ranks {unit} takes "
+        f"{duration(round(assessed.replayed_ns))}, but {duration(round(assessed.recorded_ns))} in the recording."
+    )
 
 
 def _of_own_work(assessed: Assessed, unit: str, absent: Absent) -> str:
