@@ -15,12 +15,14 @@ import shlex
 from pathlib import Path
 
 import pytest
+from traces import TraceBuilder
 
 import unstall
 from benchmarks.whatif_page import page as predictions
 from unstall.budgets.limits import LIMITS
 from unstall.cli import build_parser, main, verbs
 from unstall.cli._recording import Teller
+from unstall.fleets.identity import identify
 from unstall.recording.journal import Follower, Journal
 
 ROOT = Path(__file__).parents[1]
@@ -82,6 +84,16 @@ def test_links_lead_to_what_is_in_the_repository(text: str) -> None:
         assert page.is_relative_to(ROOT), target
         assert page.exists(), target
         assert not anchor or anchor in _anchors(page.read_text("utf-8")), target
+
+
+@pytest.mark.parametrize("page", ["docs/run.md", "docs/fleet.md"])
+def test_traces_of_torch_profiler_have_names_that_tell_the_rank(page: str) -> None:
+    text = _text(page)
+    names = re.findall(r'(?:export_chrome_trace\(|worker_name=)f"([^"]+)"', text)
+    assert names
+    assert 'export_chrome_trace("' not in text
+    for name in names:
+        assert identify(TraceBuilder().timeline(), Path(re.sub(r"\{[^}]+\}", "3", name))).rank == 3
 
 
 def test_the_page_of_predictions_is_that_of_its_figures(request: pytest.FixtureRequest) -> None:
