@@ -124,10 +124,10 @@ def _edited(
     made: list[FleetEditStep] = []
     edits_of: dict[str, tuple[str, ...]] = {}
     before, current, notes = assessed.replayed_ns, job, 0
-    for edit in sorted(edits, key=lambda each: each.of_job):
+    for place, edit in sorted(enumerate(edits), key=lambda each: each[1].of_job):
         if edit.of_job:
             current = apply_edit(current, edit)
-            said, what = current.notes[notes:], ABOUT[edit.name]
+            said, what = (*_put_off(edits[place:]), *current.notes[notes:]), ABOUT[edit.name]
             notes = len(current.notes)
         else:
             text = edit.text.partition("/")[2] if edit.rank is not None else edit.text
@@ -149,6 +149,13 @@ def _edited(
         )
         before = after
     return made
+
+
+def _put_off(edits: Sequence[FleetEdit]) -> list[str]:
+    """Returns a list with one sentence if the first of `edits`, which is an edit of the whole job, is made after others
+    of them. Otherwise the list is empty."""
+    sooner = [each.text for each in edits if not each.of_job]
+    return [f"made after {', '.join(sooner)}: those of the whole job are made last"] if sooner else []
 
 
 def _unchanged(gathered: Gathered) -> list[str]:

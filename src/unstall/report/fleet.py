@@ -15,6 +15,7 @@ from unstall.document.document import (
     HeatMap,
     Lanes,
     LaneSets,
+    Prose,
     Row,
     Span,
     Stretch,
@@ -27,7 +28,7 @@ from unstall.figures import counted, duration, share, size
 from unstall.fleets.join import ranks_text
 from unstall.fleets.result import Cause, FleetResult, GroupUse, Member, Moment, RankRow, Straggler
 from unstall.locate.collectives import Kind
-from unstall.report.wording import place, row, saved
+from unstall.report.wording import compared, place, row, saved
 
 USES = {
     "data": "data parallel",
@@ -48,10 +49,12 @@ _UNEVEN = 1.05  # of the bytes that exchanges bring: less is not worth a line
 
 
 def document(result: FleetResult) -> Document:
-    """Returns the report of `unstall fleet` on one job."""
+    """Returns the report of `unstall fleet` on one job. With edits, it begins with what they change."""
+    step, verdict = _step(result), result.verdict.text
     blocks = (
+        *((step, Prose((words(verdict),))) if result.edits else ()),
         _stragglers(result),
-        _step(result),
+        None if result.edits else step,
         _map(result),
         _communication(result),
         _stages(result),
@@ -63,7 +66,7 @@ def document(result: FleetResult) -> Document:
     return Document(
         title="unstall fleet",
         about=tuple(_about(result)),
-        summary=result.verdict.text,
+        summary=_answer(result) if result.edits else verdict,
         blocks=tuple(block for block in blocks if block is not None),
         data=result,
         annotations=tuple(_annotations(result)),
@@ -81,6 +84,20 @@ def _about(result: FleetResult) -> Iterator[Words]:
         agree = "; no common collective compares the clocks"
     steps = counted(result.steps, "step") if result.unit == "a step" else "no steps were found in runs"
     yield words(Span(f"{counted(len(result.ranks), 'rank')}{of} · {steps} of {duration(result.step_ns)}{agree}", "dim"))
+
+
+def _answer(result: FleetResult) -> str:
+    """Returns a sentence that compares the step time after all edits with that before them."""
+    return compared(
+        result.replayed_step_ns,
+        result.edits[-1].step_ns,
+        unit=result.unit,
+        over=_over(result),
+        error_ns=result.error_ns,
+        by=f" with {plain(result.edits[0].edit)}"
+        if len(result.edits) == 1
+        else f" with these {len(result.edits)} edits",
+    )
 
 
 def _stragglers(result: FleetResult) -> Entries | None:

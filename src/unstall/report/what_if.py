@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from unstall.document.document import Annotation, Bar, Bars, Bullets, Column, Document, Page, Part, Span, Table, words
-from unstall.figures import capital, duration, good_to, share
+from unstall.figures import capital, duration, good_to
 from unstall.report.pictures import Draw, no_pictures
-from unstall.report.wording import NO_GAIN, about, bars_of, parts, per_step, row, saved
+from unstall.report.wording import about, bars_of, compared, parts, per_step, row, saved
 from unstall.result import UNTRUSTED, WhatIf
 
 _SAME = 0.005  # of the step
@@ -49,20 +49,7 @@ def conclusion(result: WhatIf) -> str:
     if not result.edits:
         about = "about " if result.undistorted_by in ("usual cost", "host-only steps") else ""
         return f"{capital(unit)} takes {about}{duration(before)}."
-    gain = saved(before - after, before, error_ns=result.error_ns)
-    if gain == NO_GAIN:
-        return f"No change: {unit} would still take {duration(after)}."
-    if abs(before - after) < result.error_ns:
-        off = f"{duration(result.error_ns)} {result.steps.over}"
-        return f"No change that can be told: the replay itself is off by {off}."
-    if abs(before - after) < _SAME * before:
-        more = "less" if after < before else "more"
-        return f"Hardly any change: {unit} would take {duration(after)}, {duration(abs(before - after))} {more}."
-    if after > before:
-        return f"Slower: {unit} would take {duration(after)} instead of {duration(before)}."
-    times = before / max(after, 1)
-    much = f"{times:.3g}x as fast" if times >= 1.1 else f"{share(before - after, before)} less"
-    return f"{capital(unit)} would take {duration(after)} instead of {duration(before)}: {much}."
+    return compared(before, after, unit=unit, over=result.steps.over, error_ns=result.error_ns)
 
 
 def _steps(result: WhatIf) -> Table:

@@ -11,7 +11,7 @@ import msgspec
 from unstall.diagnose.left_out import why_left_out
 from unstall.document.document import Bar, Bars, Part, Row, Span, Words, words
 from unstall.document.plain import plain, short
-from unstall.figures import duration, share
+from unstall.figures import capital, duration, share
 from unstall.result import BUSY_PARTS, IDLE_CAUSES, Accounts, Caller, Finding, Result, Source, Steps, Where
 
 INTEGRITY = "Integrity"
@@ -30,6 +30,7 @@ _LONGEST_NAME = 40  # of the kernel or annotation by which steps were found
 _LONGEST_PLACE = 35  # of 80 columns; leaves room for the figures of lines
 _PATH_TAIL = 2  # last components of a path that are shown in tables
 _LITTLE_PERCENT = 5  # of the device's work
+_HARDLY = 0.005  # of the step
 _NOTHING = 0.0005  # of the step; below this a finding is harmless, and below any gain in a plan
 
 
@@ -144,6 +145,32 @@ def saved(gain_ns: int, step_ns: int, nothing: str = NO_GAIN, *, error_ns: int =
     if 0 < abs(gain_ns) < error_ns:
         return f"<{duration(error_ns)}"
     return nothing if abs(gain_ns) < _NOTHING * step_ns else duration(gain_ns)
+
+
+def compared(before: int, after: int, *, unit: str, over: str, error_ns: int, by: str = "") -> str:
+    """Returns a sentence that compares the step time after edits with that before them.
+
+    Args:
+        before: The step time before the edits, in ns.
+        after: The step time after the edits, in ns.
+        unit: What takes this time: "a step", or "the run".
+        over: What an error is an error of, such as "a step".
+        error_ns: The error of the replay, in ns. A smaller change cannot be told.
+        by: What makes the change, such as " with this edit", or "" if this is clear.
+    """
+    gain = saved(before - after, before, error_ns=error_ns)
+    if gain == NO_GAIN:
+        return f"No change{by}: {unit} would still take {duration(after)}."
+    if abs(before - after) < error_ns:
+        return f"No change that can be told{by}: the replay itself is off by {duration(error_ns)} {over}."
+    if abs(before - after) < _HARDLY * before:
+        more = "less" if after < before else "more"
+        return f"Hardly any change{by}: {unit} would take {duration(after)}, {duration(abs(before - after))} {more}."
+    if after > before:
+        return f"Slower{by}: {unit} would take {duration(after)} instead of {duration(before)}."
+    times = before / max(after, 1)
+    much = f"{times:.3g}x as fast" if times >= 1.1 else f"{share(before - after, before)} less"
+    return f"{capital(unit)} would take {duration(after)} instead of {duration(before)}{by}: {much}."
 
 
 def device_of(source: Source) -> str | None:
