@@ -703,6 +703,10 @@ def test_edits_of_several_ranks_add_up(tmp_path: Path) -> None:
         ("rank-like:1:99", "there is no trace of rank 99"),
         ("balance-stages", "the traces show no pipeline"),
         ("no-such-edit", "for a whole job also: no-stragglers, rank-like, balance-stages"),
+        ("no-straggler", "did you mean no-stragglers?"),
+        ("Rank-like:1:0", "did you mean rank-like?"),
+        ("0/remove-sync", "did you mean remove-syncs?"),
+        ("x/remove-syncs:train.py:4", "before the slash is the number of a rank, such as 3/remove-syncs, and not 'x'"),
         ("0/no-stragglers", "changes the whole job"),
     ],
 )

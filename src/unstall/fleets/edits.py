@@ -68,12 +68,14 @@ def parse_edit(text: str) -> FleetEdit:
         elif colon:
             raise UsageError(f"{text}: {name} takes no argument")
         return FleetEdit(text, name, argument or None, None, True)
-    from unstall.what_if.edits import parse
+    from unstall.what_if.edits import names, no_such_edit, parse
 
-    try:
-        parse(rest)
-    except UsageError as error:
-        raise UsageError(f"{error}; for a whole job also: {', '.join(NAMES)}") from None
+    if name not in names():
+        before, slash, edit = name.rpartition("/")
+        if slash and edit in names():
+            raise UsageError(f"{text}: before the slash is the number of a rank, such as 3/{edit}, and not {before!r}")
+        raise no_such_edit(name, NAMES)
+    parse(rest)
     return FleetEdit(text, name, argument or None, rank, False)
 
 

@@ -8,6 +8,7 @@ import importlib
 import math
 import pkgutil
 import re
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -71,14 +72,22 @@ def parse(text: str) -> Edit:
     """
     name, colon, rest = text.partition(":")
     if name not in names():
-        near = most_similar(name, names())
-        meant = f"did you mean {near}? There are" if near else "there are"
-        raise UsageError(f"there is no edit {name!r}; {meant}: {', '.join(names())}")
+        raise no_such_edit(name)
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     argument = rest if colon else None
     if hasattr(module, "prepare"):
         return Edit(text, module, module.prepare(argument))
     return Edit(text, module, parse_line(argument) if argument is not None else None)
+
+
+def no_such_edit(name: str, of_job: Sequence[str] = ()) -> UsageError:
+    """Returns the error that there is no edit `name`, which says what there is. `of_job` are the names of edits that
+    exist for a whole job, beside those for one program.
+    """
+    near = most_similar(name.lower(), [*names(), *of_job])
+    meant = f"did you mean {near}? There are" if near else "there are"
+    also = f"; for a whole job also: {', '.join(of_job)}" if of_job else ""
+    return UsageError(f"there is no edit {name!r}; {meant}: {', '.join(names())}{also}")
 
 
 def about(edit: Edit) -> str:
@@ -92,4 +101,4 @@ def about(edit: Edit) -> str:
     return f"{text} K is {'infinite: it takes no time' if factor == math.inf else f'{factor:g}'}."
 
 
-__all__ = ["Edit", "EditPlace", "about", "names", "parse"]
+__all__ = ["Edit", "EditPlace", "about", "names", "no_such_edit", "parse"]
