@@ -133,18 +133,20 @@ def test_all_of_it_is_a_command(words: list[str], said: str, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("trace", "said"),
     [
-        ("train-rank0.trace.json.gz", "; all ranks: unstall fleet 'train-rank*.trace.json.gz'"),
-        ("out/train-rank0-2.trace.json.gz", "; all ranks: unstall fleet 'out/train-rank*-2.trace.json.gz'"),
-        ("train.trace.json.gz", ""),
+        ("train-rank0.trace.json.gz", ["unstall fleet 'train-rank*.trace.json.gz'"]),
+        ("out/train-rank0-2.trace.json.gz", ["unstall fleet 'out/train-rank*-2.trace.json.gz'"]),
+        ("train.trace.json.gz", []),
     ],
 )
-def test_a_run_of_several_ranks_says_how_to_explain_them_all(
-    trace: str, said: str, capsys: pytest.CaptureFixture[str]
+def test_the_next_step_after_a_run_of_several_ranks_is_to_explain_them_all(
+    trace: str, said: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     full = Document(title="", about=(), blocks=(), data=explain(TraceBuilder().timeline()).result)
     terminal.show(ending(parse(["run", "train.py"]), Path(trace))(full))
-    shown = " ".join(capsys.readouterr().out.split())
-    assert shown.endswith(f"all of it: unstall explain {trace}{said}")
+    shown = capsys.readouterr().out
+    next_steps = [line for line in shown.partition("\nnext\n")[2].partition("\n\n")[0].splitlines() if line[0] != "#"]
+    assert next_steps[:1] == said
+    assert shown.endswith(f"all of it: unstall explain {trace}\n")
 
 
 def test_a_patch_that_gains_next_to_nothing_is_not_put_forward(

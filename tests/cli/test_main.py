@@ -132,6 +132,18 @@ def test_who_asks_for_html_is_told_how_to_have_it(unstall: Cli) -> None:
     assert unstall("explain", "x.json", "--html").err.endswith("give -o a name with that ending: -o report.html\n")
 
 
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("explain", "; unstall fleet takes the traces of all ranks of a job\n"),
+        ("diff", "; of two jobs of many ranks, give each as a folder, or as a pattern in quotes\n"),
+    ],
+)
+def test_who_gives_the_traces_of_many_ranks_is_told_how(unstall: Cli, verb: str, said: str) -> None:
+    outcome = unstall(verb, *(f"train-rank{rank}.trace.json.gz" for rank in range(4)))
+    assert (outcome.code, outcome.err.endswith(said)) == (2, True)
+
+
 def test_no_colour_where_nobody_wants_it(saved: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "unstall", "report", saved], capture_output=True)
     assert b"\x1b" not in done.stdout

@@ -262,8 +262,11 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.trace.json.gz").touch()
     with pytest.raises(TraceError, match=r"No such file or directory; did you mean \S+/train\.trace\.json\.gz\?$"):
         read(tmp_path / "train.trace.json")
-    with pytest.raises(TraceError, match="this is a directory; give the trace file in it"):
+    with pytest.raises(TraceError, match=r"this is a directory; give the trace file in it, or .*: unstall fleet /"):
         read(tmp_path)
+    (tmp_path / "train-2.trace.json.gz").touch()
+    with pytest.raises(TraceError, match=r"several files match: .*: unstall fleet '\S+/\*\.trace\.json\.gz'$"):
+        read(tmp_path / "*.trace.json.gz")
 
 
 @pytest.mark.parametrize("start", [b"\n", b"\n\n", b"\n  ", b"\n\t", b"\r\n"])

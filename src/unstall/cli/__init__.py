@@ -93,7 +93,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         from unstall.cli._what_to_type import instead_of
 
         options = [name for action in args.parser._actions for name in action.option_strings]
-        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{instead_of(unknown, options)}")
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}{instead_of(unknown, given[0], options)}")
     args.words = given
     return args
 

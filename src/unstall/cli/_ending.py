@@ -25,6 +25,7 @@ _ALONE = ("--full",)
 _NO_STEPS = "# no steps were found: if there are any, first put unstall.step() at their end"
 # Otherwise the run after it may have other steps.
 _BEFORE_MENDING = "# before you mend: put unstall.step() at the end of each step, and run it again"
+_RANKS = "# all ranks as one job: which of them makes the others wait, and why"
 _WIDTH = 78  # columns
 _RANKED = re.compile(rf"(.+-rank)0((?:-\d+)?{re.escape(TRACE_ENDING)})")
 _MOST_LISTED = 8
@@ -44,8 +45,6 @@ def ending(args: argparse.Namespace, trace: Path, about: str = "") -> Callable[[
     def make(full: Document) -> Document:
         result = cast("Result", full.data)
         last = ", or ".join([f"all of it: {shlex.join(['unstall', 'explain', str(trace)])}", *args.output])
-        if ranks := _all_ranks(trace):
-            last += f"; all ranks: {ranks}"
         return document(result, list(_next(result, args, trace, about)), last, about)
 
     return make
@@ -65,6 +64,9 @@ def _next(result: Result, args: argparse.Namespace, trace: Path, about: str) -> 
     from unstall.report.short import MEMORY, example_of
     from unstall.report.show import place_of
 
+    if ranks := _all_ranks(trace):
+        yield _RANKS
+        yield from in_lines(ranks)
     example = example_of(result, about)
     costs = not all(finding.harmless for finding in result.findings)
     if not (costs or example):

@@ -7,9 +7,11 @@ The first bytes of the file show whether it is compressed by gzip, by zstd, or n
 from __future__ import annotations
 
 import importlib
+import shlex
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
+from glob import glob
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -72,7 +74,7 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
                         progress(position, max(size, position))
                     yield text
     except IsADirectoryError:
-        raise TraceError(f"{path}: this is a directory; give the trace file in it") from None
+        raise TraceError(f"{path}: this is a directory; give the trace file in it{_as_job(path)}") from None
     except OSError as error:
         meant = _meant(path) if isinstance(error, FileNotFoundError) else ""
         raise TraceError(f"{path}: cannot be read: {error.strerror or error}{meant}") from error
@@ -80,12 +82,18 @@ def blocks(path: Path, progress: Progress | None = None) -> Generator[bytes, Non
 
 def _meant(path: Path) -> str:
     """Returns a question that suggests the file in the same folder with the most similar name. Returns "" if no name is
-    similar.
+    similar. If the name is a glob that several files match, returns a clause that says how to explain them as one job.
     """
+    if len(glob(str(path), recursive=True)) > 1:  # noqa: PTH207 - absolute globs
+        return f"; this is a pattern that several files match: give one of them{_as_job(path)}"
     near = ""
     with suppress(OSError):
         near = most_similar(path.name, [each.name for each in path.parent.iterdir()], _SIMILAR)
     return suggestion(near and path.with_name(near))
+
+
+def _as_job(path: Path) -> str:
+    return f", or explain the traces of all ranks of a job as one: unstall fleet {shlex.quote(str(path))}"
 
 
 def _ahead(source: Iterator[tuple[bytes, int]]) -> Generator[tuple[bytes, int], None, None]:

@@ -22,6 +22,7 @@ def test_collectives_in_line_are_exposed_for_their_whole_length() -> None:
     finding = only(reducing(beside=False), "exposed-comm")
     assert place(finding) == ("train.py", 12, "train")
     assert (finding.count, finding.exposed_ns, finding.wait_ns) == (3, 600_000, 0)
+    assert "look for a slow rank (unstall fleet)" in finding.fix
 
 
 def test_beside_computation_they_are_not() -> None:

@@ -44,7 +44,7 @@ def exposed_comm(run: Run) -> list[Finding]:
                 f"{share(exposed, total)} of it with nothing else on the device "
                 f"(a rank that arrives early waits inside them): {_kinds(run, mine, beside)}",
                 fix="start them earlier and wait later (DDP buckets, gradient_as_bucket_view, FSDP prefetch, "
-                "async_op=True); send less (bf16, larger accumulation); look for a slow rank",
+                "async_op=True); send less (bf16, larger accumulation); look for a slow rank (unstall fleet)",
                 safe_if="nothing between start and wait reads the result",
                 total_exposed_ns=exposed,
                 total_wait_ns=0,
