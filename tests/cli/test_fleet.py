@@ -136,7 +136,9 @@ def test_two_jobs_are_compared(unstall: Cli, jobs: tuple[Path, Path], tmp_path: 
     outcome = unstall("diff", slow, good)
     said = " ".join(outcome.out.split())
     assert "rank 1: gone" in said
-    assert "A's report promised" in said
+    assert "without the delay of rank 1, which no longer makes the others wait" in said
+    assert "held up by a straggler" in said
+    assert "not held up by any rank" in said
     assert outcome.code == 0
     assert unstall("diff", good, slow, "--fail-on-slower", "5%").code == 1
     saved = tmp_path / "a.json", tmp_path / "b.json"
@@ -145,6 +147,32 @@ def test_two_jobs_are_compared(unstall: Cli, jobs: tuple[Path, Path], tmp_path: 
     one, other = (json.loads(unstall("diff", *pair, "--json").out) for pair in (jobs, saved))
     assert one["schema"] == "unstall.fleet-diff/1"
     assert one == other
+
+
+def test_two_globs_are_two_jobs(unstall: Cli, jobs: tuple[Path, Path]) -> None:
+    globs, folders = (unstall("diff", *pair, "--json").out for pair in ([f"{job}/rank*.json" for job in jobs], jobs))
+    assert globs.replace("/rank*.json", "") == folders
+    assert "no file matches it" in unstall("diff", jobs[0], f"{jobs[1]}/nothing*.json").err
+
+
+def test_what_was_promised_is_told_if_nothing_has_changed(unstall: Cli, jobs: tuple[Path, Path]) -> None:
+    said = " ".join(unstall("diff", jobs[0], jobs[0]).out.split())
+    assert "No change beyond noise" in said
+    assert "A's report promised 8.64 ms without the delay of rank 1, which still makes the others wait." in said
+
+
+def test_a_change_within_noise_exceeds_no_budget(unstall: Cli, tmp_path: Path) -> None:
+    times = {}
+    for seed in (1, 2):
+        folder = tmp_path / f"{seed}"
+        folder.mkdir()
+        job(partial(train_ddp, steps=6, layers=2), folder, ranks=2, seed=seed, host_jitter=0.2)
+        times[folder] = json.loads(unstall("fleet", folder, "--json").out)["step_ns"]
+    faster, slower = sorted(times, key=lambda folder: times[folder])
+    assert times[slower] > 1.0001 * times[faster]
+    outcome = unstall("diff", faster, slower, "--fail-on-slower", "0.01%")
+    assert "No change beyond noise" in outcome.out
+    assert outcome.code == 0
 
 
 def test_a_job_and_a_run_are_not_compared(unstall: Cli, jobs: tuple[Path, Path]) -> None:

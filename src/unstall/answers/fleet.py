@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,23 +101,25 @@ class FleetsCompared(Shown):
 
 def is_fleet(path: str | Path) -> bool:
     """Returns whether a path has a whole job (all ranks of a distributed run): whether it is a
-    folder, or a saved result of `fleet`.
+    folder, a glob, or a saved result of `fleet`.
     """
-    return Path(path).is_dir() or _saved(path) is not None
+    if Path(path).exists():
+        return Path(path).is_dir() or _saved(path) is not None
+    return has_magic(str(path))
 
 
 def read_fleet(path: str | Path, *, step: str | None = None, user: Sequence[str] = ()) -> Fleet:
-    """Reads a saved result of `fleet`, or explains the traces of all ranks in a folder.
+    """Reads a saved result of `fleet`, or explains the traces of all ranks.
 
     Args:
-        path: The saved result or the folder.
+        path: The saved result, or a folder or glob of the traces.
         step: The name (or glob) of the annotation around one step. By default, steps are detected.
         user: Globs of the files that count as your code. By default, these are all files except
             framework files.
 
     Raises:
         TraceError: None of the files can be used.
-        UsageError: The folder has no traces, or no annotation is called `step`.
+        UsageError: There are no traces, or no annotation is called `step`.
     """
     saved = _saved(path)
     return saved if saved is not None else fleet(path, step=step, user=user)

@@ -4,7 +4,8 @@ A is the run before and B the run after: traces or saved timelines, as for `unst
 that moved are recognised. The last line of the report says what the plan of A promised and what B got. A and B can also
 be results that were saved as .json: then only step times and the plan are compared.
 
-If A and B are folders of traces, or saved results of `unstall fleet`, two jobs of many ranks are compared.
+If A and B are folders of traces, globs in quotes, or saved results of `unstall fleet`, two jobs of many ranks are
+compared.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _compare_jobs(args: argparse.Namespace) -> int:
     compared = FleetsCompared.between(*(read_fleet(path, step=args.step, user=args.user) for path in (args.a, args.b)))
     deliver(compared, args)
     result, most = compared.result, args.fail_on_slower
-    if most is None or result.b.step_ns <= (1 + most) * result.a.step_ns:
+    if most is None or not result.beyond_noise or result.b.step_ns <= (1 + most) * result.a.step_ns:
         return 0
     over = result.b.step_ns / max(result.a.step_ns, 1) - 1
     print(f"unstall: B's mean step is {100 * over:.1f} % slower than A's", file=sys.stderr)

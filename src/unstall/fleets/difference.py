@@ -91,6 +91,7 @@ class FleetDifference(msgspec.Struct, frozen=True, kw_only=True):
         b: The second job.
         promised_ns: The step time that the report of A predicted for A without the delay of its first straggler. None
             if A has no straggler.
+        promised_rank: The number of this straggler's rank. None if A has no straggler.
         caveats: Sentences about what limits the comparison.
         stragglers: The ranks that make the others wait in A or in B, in ascending order.
         uses: One row for each use of process groups in A or in B, such as data parallelism.
@@ -102,6 +103,7 @@ class FleetDifference(msgspec.Struct, frozen=True, kw_only=True):
     a: JobSide
     b: JobSide
     promised_ns: int | None
+    promised_rank: int | None
     caveats: tuple[str, ...]
     stragglers: tuple[StragglerChange, ...]
     uses: tuple[UseChange, ...]
@@ -123,6 +125,7 @@ def compare(a: FleetResult, b: FleetResult) -> FleetDifference:
         a=_side(a),
         b=_side(b),
         promised_ns=promised,
+        promised_rank=a.stragglers[0].rank if a.stragglers else None,
         caveats=tuple(_caveats(a, b)),
         stragglers=_stragglers(a, b),
         uses=_uses(a, b),

@@ -12,6 +12,16 @@ from unstall.report.fleet import USES
 from unstall.report.wording import place, row
 
 _NAMES = ("A", "B", "change")
+_HELD_UP = {
+    "straggler": "held up by a straggler",
+    "stages": "held up by stages out of balance",
+    "uneven work": "held up by uneven work",
+    "communication": "held up by communication",
+    "late start": "held up by a late start",
+    "own work": "not held up by any rank",
+    "unknown": "what holds it up is unknown",
+}
+"""Maps each value of `FleetVerdict.bound_by` to words for it."""
 
 
 def document(result: FleetDifference) -> Document:
@@ -33,7 +43,8 @@ def document(result: FleetDifference) -> Document:
 def conclusion(result: FleetDifference) -> str:
     """Returns sentences that compare the step times of jobs A and B.
 
-    If a straggler of job A is gone, they also say which step time A's report promised without it.
+    If job A has a straggler, they also say which step time A's report promised without its delay, and whether it is a
+    straggler in B.
     """
     before, after = result.a.step_ns, result.b.step_ns
     if not result.beyond_noise:
@@ -42,14 +53,19 @@ def conclusion(result: FleetDifference) -> str:
         word = "shorter" if after < before else "longer"
         changed = share(abs(after - before), before)
         said = f"A step is {changed} {word}: {duration(after)} instead of {duration(before)}."
-    gone = [each.rank for each in result.stragglers if each.status == "gone"]
-    if result.promised_ns is not None and gone:
-        said += f" A's report promised {duration(result.promised_ns)} without its straggler."
+    if result.promised_ns is not None:
+        still = any(each.rank == result.promised_rank and each.status == "still" for each in result.stragglers)
+        said += (
+            f" A's report promised {duration(result.promised_ns)} without the delay of rank {result.promised_rank}, "
+            f"which {'still' if still else 'no longer'} makes the others wait."
+        )
     return said
 
 
 def _about(name: str, side: JobSide) -> Words:
-    facts = f"{counted(side.ranks, 'rank')}, {counted(side.steps, 'step')}, held up by {side.bound_by}"
+    facts = (
+        f"{counted(side.ranks, 'rank')}, {counted(side.steps, 'step')}, {_HELD_UP.get(side.bound_by, side.bound_by)}"
+    )
     return words(f"{name}  ", Span(plain(side.source), "subject"), Span(f"  {facts}", "dim"))
 
 
