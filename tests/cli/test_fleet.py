@@ -128,7 +128,7 @@ def test_paths_are_shortened_if_asked(unstall: Cli, jobs: tuple[Path, Path]) -> 
 
 def test_an_unknown_executor_is_refused(unstall: Cli, jobs: tuple[Path, Path]) -> None:
     outcome = unstall("fleet", jobs[0], "--on", "slurm")
-    assert (outcome.code, "write ray, or ray://ADDRESS:PORT" in outcome.err) == (2, True)
+    assert (outcome.code, "--on slurm: write ray, or ray://ADDRESS:PORT" in outcome.err) == (2, True)
 
 
 def test_two_jobs_are_compared(unstall: Cli, jobs: tuple[Path, Path], tmp_path: Path) -> None:

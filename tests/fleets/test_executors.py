@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -262,5 +263,26 @@ def test_a_rank_whose_node_is_lost_is_named(tasks: list[Task]) -> None:
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
-    with pytest.raises(UsageError, match=r"pip install 'unstall\[ray\]'"):
+    with pytest.raises(UsageError, match=r"^on=ray://head:10001: Ray is not installed; pip install 'unstall\[ray\]'"):
         executor_of("ray://head:10001")
+
+
+def test_without_rays_client_the_extra_is_named_and_has_it() -> None:
+    class Bare:
+        def is_initialized(self) -> bool:
+            return False
+
+        def init(self, **_: object) -> None:
+            raise ValueError("Ray Client requires pip package `ray[client]`. If you installed the minimal Ray …")
+
+    with pytest.raises(UsageError, match=r"^--on ray://head:10001: .*without its client; pip install 'unstall\[ray\]'"):
+        Ray("ray://head:10001", Bare(), "--on ")
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["ray"][0].startswith("ray[client]")
+
+
+def test_errors_name_the_option_or_the_argument() -> None:
+    with pytest.raises(UsageError, match=r"^on=slurm: write ray"):
+        executor_of("slurm")
+    with pytest.raises(UsageError, match=r"^--on slurm: write ray"):
+        executor_of("slurm", "--on ")

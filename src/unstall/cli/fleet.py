@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _explain(args: argparse.Namespace) -> None:
     from unstall.answers.fleet import fleet
+    from unstall.fleets.executors import executor_of
     from unstall.fleets.freed_memory import keep_freed_memory
 
     keep_freed_memory(_KEPT_BYTES)
@@ -70,7 +71,7 @@ def _explain(args: argparse.Namespace) -> None:
             edits=args.edit,
             step=args.step,
             user=args.user,
-            on=args.on,
+            on=executor_of(args.on, "--on "),
             cache=not args.no_cache,
             progress=progress,
         )

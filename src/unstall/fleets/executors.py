@@ -101,9 +101,12 @@ def _without_needless_digests(tasks: Sequence[Task], looks: Sequence[_Look]) -> 
     return [replace(task, alone=counts[look.bytes, look.head] == 1) for task, look in zip(tasks, looks, strict=True)]
 
 
-def executor_of(on: str | None) -> Executor:
-    """Returns the executor for a value of the option `--on`. `on` is "ray", "ray://ADDRESS:PORT", or None for processes
-    of this machine.
+def executor_of(on: str | None, named: str = "on=") -> Executor:
+    """Returns the executor that a word stands for.
+
+    Args:
+        on: "ray", "ray://ADDRESS:PORT", or None for processes of this machine.
+        named: What errors call `on`, with what stands between it and its value, such as "--on ".
 
     Raises:
         UsageError: `on` names no executor, Ray is not installed, or the cluster cannot be reached.
@@ -113,8 +116,8 @@ def executor_of(on: str | None) -> Executor:
     if on == "ray" or on.startswith("ray:"):
         from unstall.fleets.on_ray import Ray
 
-        return Ray(on)
-    raise UsageError(f"--on {on}: write ray, or ray://ADDRESS:PORT")
+        return Ray(on, named=named)
+    raise UsageError(f"{named}{on}: write ray, or ray://ADDRESS:PORT")
 
 
 def all_of(executor: Executor, tasks: Sequence[Task], progress: Callable[[int, int], None] | None) -> list[Mapped]:

@@ -15,6 +15,8 @@ from unstall.errors import UsageError
 from unstall.fleets.cache import prune
 from unstall.fleets.mapping import Mapped, Task, files_of_glob, map_file
 
+_INSTALL = "pip install 'unstall[ray]'"
+_CLIENT = "ray[client]"  # what Ray's error says to install
 _RETRIES = 3  # of a task whose worker or node died
 
 
@@ -25,24 +27,27 @@ class Ray:
         on: "ray" for the cluster that the environment variable RAY_ADDRESS names, or for a cluster on this machine.
             "ray://HOST:PORT" for the cluster at this address.
         ray: The module `ray`. None: it is imported. Tests may pass another object.
+        named: What errors call `on`, with what stands between it and its value, such as "--on ".
 
     Raises:
-        UsageError: Ray is not installed, or there is no cluster at that address.
+        UsageError: Ray or its client is not installed, or there is no cluster at that address.
     """
 
-    def __init__(self, on: str = "ray", ray: Any = None) -> None:
+    def __init__(self, on: str = "ray", ray: Any = None, named: str = "on=") -> None:
         if ray is None:
             try:
                 ray = import_module("ray")
             except ImportError:
-                raise UsageError("--on ray: Ray is not installed; pip install 'unstall[ray]'") from None
+                raise UsageError(f"{named}{on}: Ray is not installed; {_INSTALL}") from None
         self._ray = ray
         address = None if on == "ray" else on
         if not ray.is_initialized():
             try:
                 ray.init(address=address, ignore_reinit_error=True, logging_level="ERROR", log_to_driver=False)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                raise UsageError(f"--on {on}: no Ray cluster can be reached there ({error})") from None
+            except (ConnectionError, ImportError, RuntimeError, ValueError) as error:
+                if _CLIENT in str(error):
+                    raise UsageError(f"{named}{on}: Ray is installed without its client; {_INSTALL}") from None
+                raise UsageError(f"{named}{on}: no Ray cluster can be reached there ({error})") from None
 
     def run(self, tasks: Sequence[Task]) -> Generator[Mapped, None, None]:
         """Yields the outcome of each task as soon as it is known, in any order. If a worker dies, its task is tried
