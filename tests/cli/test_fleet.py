@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from cli.command import Cli
 from fleets.jobs import job, train_ddp
+from msgspec.structs import replace
 
 import unstall as public
+from unstall.answers.fleet import Fleet
 from unstall.fleets import cache
 
 
@@ -55,6 +57,13 @@ def test_it_is_noted_if_edits_are_made_in_another_order(unstall: Cli, jobs: tupl
     assert list(notes) == ["1/host-speed:2", "no-stragglers", "rank-like:0:2"]
     assert notes["no-stragglers"] == ["made after 1/host-speed:2: those of the whole job are made last"]
     assert notes["rank-like:0:2"] == notes["1/host-speed:2"] == []
+
+
+def test_the_rank_on_which_a_line_costs_most_is_shown_beside_long_names_too(jobs: tuple[Path, Path]) -> None:
+    result = public.fleet(jobs[0]).result
+    lines = tuple(replace(line, where=replace(line.where, function="function_" * 8)) for line in result.lines)
+    shown = str(Fleet(replace(result, lines=lines))).partition("\nLines, mean of all ranks")[2]
+    assert "rank 1" in shown.partition("\n\n")[0]
 
 
 def test_runs_without_steps_are_said_to_be_whole_runs(unstall: Cli, tmp_path: Path) -> None:

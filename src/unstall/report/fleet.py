@@ -364,7 +364,7 @@ def _lines(result: FleetResult) -> Table | None:
         Column("host"),
         *([Column("waits")] if waits else []),
         Column("most"),
-        Column("on", extra=True),
+        Column("on"),
     )
     return Table(words(f"Lines, mean of all ranks, {_over(result)}"), columns, rows, limited=True) if rows else None
 
