@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from cli.command import Cli, Outcome
 
-from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, rank_of, why_nothing
+from unstall.cli._recording import Teller, failure, how_it_failed, lacks_gpu, why_nothing
 from unstall.cli._trace import trace_target
 from unstall.guest.device import has_driver
+from unstall.guest.ranks import rank_of
 from unstall.launching.launch import Exit
 from unstall.recording.journal import Follower, Journal, read
 from unstall.recording.settings import Settings

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from unstall.figures import counted, duration, signal_name
 from unstall.guest.device import has_gpu
+from unstall.guest.ranks import speaker
 from unstall.recording.plain import LEAST_NS, LEAST_STEPS
 
 if TYPE_CHECKING:
@@ -133,24 +134,13 @@ def how_it_failed(ended: Exit) -> str | None:
     return f"the program ended with exit code {ended.code}; the report is of what ran before" if ended.code else None
 
 
-def rank_of(environ: Mapping[str, str]) -> int | None:
-    """Returns the rank that torchrun or a similar launcher gave to this process; None if the run
-    has only one process.
-
-    `environ` has the environment variables of this process.
-    """
-    text = environ.get("RANK", environ.get("LOCAL_RANK", ""))
-    return int(text) if text.isdecimal() and environ.get("WORLD_SIZE") != "1" else None
-
-
 def say(text: str) -> None:
     """Prints a line to stderr. If the run has several ranks, the line names the rank of this
     process. Does nothing if stderr is closed.
     """
     from unstall.document.plain import no_command, plain
 
-    rank = rank_of(os.environ)
-    line = f"unstall: {'' if rank is None else f'rank {rank}: '}{plain(text)}"
+    line = f"{speaker(os.environ)}{plain(text)}"
     with suppress(OSError, ValueError):
         print(no_command(line), file=sys.stderr, flush=True)
 

@@ -32,11 +32,12 @@ from unstall.cli._budget_options import add_budget_options, budget_of, budgets_i
 from unstall.cli._config import budgets, given_in
 from unstall.cli._inputs import looks_recorded, name_of, read_report
 from unstall.cli._output import add_output_options, check_outputs, deliver
-from unstall.cli._recording import rank_of, say
+from unstall.cli._recording import say
 from unstall.cli._run_options import USAGE, USAGE_OF_MODULE, add_program, add_recording_options
 from unstall.cli._virtual_options import add_virtual_options
 from unstall.document.formats import FORMATS_OF_CASES
 from unstall.errors import TraceError, UnstallError, UsageError
+from unstall.guest.ranks import rank_of
 
 if TYPE_CHECKING:
     from unstall.answers.report import Report

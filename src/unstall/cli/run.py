@@ -43,7 +43,6 @@ from unstall.cli._recording import (
     Teller,
     how_it_failed,
     lacks_gpu,
-    rank_of,
     say,
     try_cupti,
     why_nothing,
@@ -55,6 +54,7 @@ from unstall.cli._virtual_options import command_with_gpu, options_of, virtual_g
 from unstall.cli._virtual_part import ask_to_stop, tell_of_stop
 from unstall.cli._virtual_run import keep_virtual_run, note_virtual_run, spare_memory, told_of_faults
 from unstall.errors import TraceError, UnstallError, UsageError
+from unstall.guest.ranks import rank_of
 from unstall.launching.children import all_are_armed
 from unstall.recording.settings import FOLDER_PREFIX
 

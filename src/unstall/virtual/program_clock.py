@@ -8,6 +8,7 @@ and `time.sleep`.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from unstall.frameworks import OURS, is_framework
 from unstall.guest import instants
 from unstall.guest.instants import LateRead
 from unstall.guest.patching import followed
+from unstall.guest.ranks import speaker
 from unstall.virtual.clock_log import ClockLog, reader
 
 _NS = 1_000_000_000
@@ -198,8 +200,9 @@ class ProgramClock:
             return
         self._told = True
         print(
-            f"unstall: {_where()}: before this read of the clock, {duration(free)} of work here took no time on the "
-            "virtual clock, whose model does not know it (NumPy, loops, other libraries): --host mixed charges it",
+            f"{speaker(os.environ)}{_where()}: before this read of the clock, {duration(free)} of work here took no "
+            "time on the virtual clock, whose model does not know it (NumPy, loops, other libraries): --host mixed "
+            "charges it",
             file=sys.stderr,
             flush=True,
         )

@@ -191,12 +191,13 @@ def test_work_that_the_clock_does_not_charge_is_told_once_at_the_line_that_reads
 
 
 def test_a_stopwatch_is_told_of_work_that_is_not_charged(
-    clock: ProgramClock, virtual: Ticking, capsys: pytest.CaptureFixture[str]
+    clock: ProgramClock, virtual: Ticking, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RANK", "3")
     with Stopwatch(show=False):
         virtual.not_charged = 460_000_000
     (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith(f"unstall: {__file__}:")
+    assert told.startswith(f"unstall: rank 3: {__file__}:")
     assert "460 ms of work here took no time on the virtual clock" in told
 
 

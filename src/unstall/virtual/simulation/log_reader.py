@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 
 from unstall.errors import UnstallError
 from unstall.figures import duration
+from unstall.guest.ranks import speaker
 from unstall.virtual.faults.fault_log import FaultLog
 from unstall.virtual.log import LogSource, Stack, data_of, records_of, uses_of
 from unstall.virtual.races import RaceLog
@@ -155,8 +157,8 @@ class LogReader:
             return
         self._tells = False
         print(
-            f"unstall: computing the values of tensors took {duration(self._computing_ns)} so far, on this machine's "
-            "CPU: --numerics skip leaves out the values of large tensors",
+            f"{speaker(os.environ)}computing the values of tensors took {duration(self._computing_ns)} so far, on "
+            "this machine's CPU: --numerics skip leaves out the values of large tensors",
             file=sys.stderr,
             flush=True,
         )
