@@ -70,7 +70,7 @@ def _compare_jobs(args: argparse.Namespace) -> int:
     compared = FleetsCompared.between(*(read_fleet(path, step=args.step, user=args.user) for path in (args.a, args.b)))
     deliver(compared, args)
     result, most = compared.result, args.fail_on_slower
-    if most is None or not result.beyond_noise or result.b.step_ns <= (1 + most) * result.a.step_ns:
+    if most is None or result.beyond_noise is False or result.b.step_ns <= (1 + most) * result.a.step_ns:
         return 0
     over = result.b.step_ns / max(result.a.step_ns, 1) - 1
     print(f"unstall: B's mean step is {100 * over:.1f} % slower than A's", file=sys.stderr)

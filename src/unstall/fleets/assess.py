@@ -15,6 +15,7 @@ from unstall.fleets.edits import balance_stages, no_stragglers
 from unstall.fleets.job import Job
 from unstall.fleets.join import SEND_RECEIVE, name_of
 from unstall.fleets.result import (
+    MOST_LINES,
     ClockFit,
     FleetLine,
     GroupUse,
@@ -37,7 +38,7 @@ from unstall.timeline.grouping import groups, median, unique
 
 _Reals = NDArray[np.float64]
 _WORTH = 0.01  # of a step: a rank that costs the job less is no straggler
-_MOST_MOMENTS, _MOST_LINES, _MOST_CANDIDATES = 12, 50, 8
+_MOST_MOMENTS, _MOST_CANDIDATES = 12, 8
 _MOST_RANKS = 1 << 17  # no job is larger: a number in a file that says so is none to count to
 _COLUMNS = ((Cost.KERNEL, Cost.COPY), (Cost.HOST, Cost.ASLEEP, Cost.LOADING), (Cost.WAIT,))  # of a line's costs
 _EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE))
@@ -491,7 +492,7 @@ def fleet_lines(job: Job, lines: Lines) -> tuple[FleetLine, ...]:
             )
         )
     found.sort(key=lambda line: -(line.device_ns + line.host_ns + line.wait_ns))
-    return tuple(found[:_MOST_LINES])
+    return tuple(found[:MOST_LINES])
 
 
 def moments_of(job: Job) -> tuple[Moment, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import takewhile
 from typing import Literal
 
 import msgspec
 
 from unstall._version import __version__
-from unstall.fleets.result import Cause, FleetResult
+from unstall.fleets.result import MOST_LINES, Cause, FleetResult
 from unstall.result import Where
 
 SCHEMA = "unstall.fleet-diff/1"
@@ -24,7 +25,7 @@ class JobSide(msgspec.Struct, frozen=True, kw_only=True):
         ranks: The number of ranks with a trace.
         steps: The number of steps that all ranks have.
         step_ns: The mean length of a step, in ns.
-        noise_ns: The standard error of `step_ns`, in ns.
+        noise_ns: The standard error of `step_ns`, in ns. None if the steps are too few to tell.
         bound_by: What holds up the job, as in `FleetVerdict.bound_by`.
     """
 
@@ -32,7 +33,7 @@ class JobSide(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int
     steps: int
     step_ns: int
-    noise_ns: int
+    noise_ns: int | None
     bound_by: str
 
 
@@ -74,7 +75,7 @@ class LineChange(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         where: The source line.
         cost_ns: A pair (in A, in B): the time on device and host together, with the host's waits, in ns per step, as a
-            mean over all ranks. 0 if the line is not among the costliest lines of the job.
+            mean over all ranks. If the line is not among the costliest lines of a job, the most that it may cost there.
     """
 
     where: Where
@@ -91,7 +92,7 @@ class FleetDifference(msgspec.Struct, frozen=True, kw_only=True):
         b: The second job.
         promised_ns: The step time that the report of A predicted for A without the delay of its first straggler. None
             if A has no straggler.
-        promised_rank: The number of this straggler's rank. None if A has no straggler.
+        promised_ranks: The numbers of these ranks.
         caveats: Sentences about what limits the comparison.
         stragglers: The ranks that make the others wait in A or in B, in ascending order.
         uses: One row for each use of process groups in A or in B, such as data parallelism.
@@ -103,29 +104,31 @@ class FleetDifference(msgspec.Struct, frozen=True, kw_only=True):
     a: JobSide
     b: JobSide
     promised_ns: int | None
-    promised_rank: int | None
+    promised_ranks: tuple[int, ...]
     caveats: tuple[str, ...]
     stragglers: tuple[StragglerChange, ...]
     uses: tuple[UseChange, ...]
     lines: tuple[LineChange, ...]
 
     @property
-    def beyond_noise(self) -> bool:
+    def beyond_noise(self) -> bool | None:
         """Whether the step times of A and B differ by more than chance explains: by more than twice the standard error
-        of their difference."""
+        of their difference. None if a job has too few steps to tell."""
+        if self.a.noise_ns is None or self.b.noise_ns is None:
+            return None
         noise = math.hypot(self.a.noise_ns, self.b.noise_ns)
         return abs(self.b.step_ns - self.a.step_ns) > 2 * noise
 
 
 def compare(a: FleetResult, b: FleetResult) -> FleetDifference:
     """Returns what changed from job `a` to job `b`."""
-    promised = a.replayed_step_ns - a.stragglers[0].gain_ns if a.stragglers else None
+    promised_ns, promised_ranks = _promised(a, b)
     return FleetDifference(
         version=__version__,
         a=_side(a),
         b=_side(b),
-        promised_ns=promised,
-        promised_rank=a.stragglers[0].rank if a.stragglers else None,
+        promised_ns=promised_ns,
+        promised_ranks=promised_ranks,
         caveats=tuple(_caveats(a, b)),
         stragglers=_stragglers(a, b),
         uses=_uses(a, b),
@@ -133,14 +136,25 @@ def compare(a: FleetResult, b: FleetResult) -> FleetDifference:
     )
 
 
+def _promised(a: FleetResult, b: FleetResult) -> tuple[int | None, tuple[int, ...]]:
+    """Returns the step time that the report of A predicted without its first stragglers, and these. They are those that
+    are gone in B, as each gain is that of mending a rank after those before it; else the very first."""
+    if not a.stragglers:
+        return None, ()
+    still = {each.rank for each in b.stragglers}
+    gone = list(takewhile(lambda each: each.rank not in still, a.stragglers)) or a.stragglers[:1]
+    return a.replayed_step_ns - sum(each.gain_ns for each in gone), tuple(each.rank for each in gone)
+
+
 def _side(result: FleetResult) -> JobSide:
-    error = result.step_spread * result.step_ns / max(result.steps - 1, 1) ** 0.5
+    counted = result.steps - 1  # the first step does not count
+    error = result.step_spread * result.step_ns / (counted - 1) ** 0.5 if counted > 1 else None
     return JobSide(
         source=result.source,
         ranks=len(result.ranks),
         steps=result.steps,
         step_ns=result.step_ns,
-        noise_ns=round(error),
+        noise_ns=None if error is None else round(error),
         bound_by=result.verdict.bound_by,
     )
 
@@ -191,11 +205,16 @@ def _lines(a: FleetResult, b: FleetResult) -> tuple[LineChange, ...]:
     costs = [
         {line.where.key: line.device_ns + line.host_ns + line.wait_ns for line in result.lines} for result in (a, b)
     ]
+    # A line that is not among the costliest of a job costs at most as much as the last of these.
+    most = [min(each.values(), default=0) if len(each) >= MOST_LINES else 0 for each in costs]
     places = {line.where.key: line.where for result in (a, b) for line in result.lines}
     least = _WORTH * max(a.step_ns, b.step_ns)
-    changes = [
-        LineChange(where=where, cost_ns=(costs[0].get(key, 0), costs[1].get(key, 0))) for key, where in places.items()
-    ]
+    changes = []
+    for key, where in places.items():
+        one, other = costs[0].get(key), costs[1].get(key)
+        before = min(most[0], other or 0) if one is None else one
+        after = min(most[1], before) if other is None else other
+        changes.append(LineChange(where=where, cost_ns=(before, after)))
     changes = [each for each in changes if abs(each.cost_ns[1] - each.cost_ns[0]) >= least]
     changes.sort(key=lambda each: -abs(each.cost_ns[1] - each.cost_ns[0]))
     return tuple(changes[:_MOST_LINES])

@@ -8,6 +8,8 @@ import msgspec
 from unstall.result import Where
 
 SCHEMA = "unstall.fleet/1"
+MOST_LINES = 50
+"""The largest number of lines in a result."""
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):

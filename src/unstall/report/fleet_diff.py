@@ -8,6 +8,7 @@ from unstall.document.document import Annotation, Bullets, Column, Document, Row
 from unstall.document.plain import plain
 from unstall.figures import counted, duration, share
 from unstall.fleets.difference import FleetDifference, JobSide, StragglerChange
+from unstall.fleets.join import ranks_text
 from unstall.report.fleet import USES
 from unstall.report.wording import place, row
 
@@ -47,17 +48,24 @@ def conclusion(result: FleetDifference) -> str:
     straggler in B.
     """
     before, after = result.a.step_ns, result.b.step_ns
-    if not result.beyond_noise:
+    if result.beyond_noise is None:
+        said = (
+            f"A step takes {duration(before)} in A, and {duration(after)} in B: the steps are too few to tell whether "
+            "that is more than noise."
+        )
+    elif not result.beyond_noise:
         said = f"No change beyond noise: a step takes {duration(before)} in A, and {duration(after)} in B."
     else:
         word = "shorter" if after < before else "longer"
         changed = share(abs(after - before), before)
         said = f"A step is {changed} {word}: {duration(after)} instead of {duration(before)}."
     if result.promised_ns is not None:
-        still = any(each.rank == result.promised_rank and each.status == "still" for each in result.stragglers)
+        ranks = result.promised_ranks
+        still = any(each.rank in ranks and each.status == "still" for each in result.stragglers)
+        make = "makes" if len(ranks) == 1 else "make"
         said += (
-            f" A's report promised {duration(result.promised_ns)} without the delay of rank {result.promised_rank}, "
-            f"which {'still' if still else 'no longer'} makes the others wait."
+            f" A's report promised {duration(result.promised_ns)} without the delay of {ranks_text(ranks)}, "
+            f"which {'still' if still else 'no longer'} {make} the others wait."
         )
     return said
 
