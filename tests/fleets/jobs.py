@@ -32,6 +32,8 @@ _NAMES = {
     "send": "SendRecv",
     "recv": "SendRecv",
     "coalesced": "SendRecv",
+    "broadcast": "Broadcast_RING_LL",
+    "_reduce_oop": "Reduce_Sum_bf16_RING_LL",
 }
 
 
@@ -88,9 +90,11 @@ class RankTrace(TraceBuilder):
         received: int | None = None,
         told: bool = True,
         room: bool = False,
+        goes_on: bool = False,
     ) -> Arrival:
         """Puts a collective on the communication stream, after the work of stream 7, which then waits for it. The trace
-        has the `peer` of a send or receive if it is `told`. If its receiver has `room`, a send waits for nobody."""
+        has the `peer` of a send or receive if it is `told`. If its receiver has `room`, a send waits for nobody. Nor
+        does a rank that `goes_on`, such as the root of a broadcast."""
         members = tuple(members)
         ready = self.record(stream=7)
         self.stream_wait(ready, stream=stream)
@@ -125,9 +129,10 @@ class RankTrace(TraceBuilder):
             self._device("kernel", kernel, begin, end, 0, stream, correlation, **args)
 
         both = members if peer is None else peer
-        if room and name == "send":
+        goes_on |= room and name == "send"
+        if goes_on:
             done(begin + ns(us))
-        return Arrival((*counted, number), tuple(both), begin, us, done, room and name == "send")
+        return Arrival((*counted, number), tuple(both), begin, us, done, goes_on)
 
     def wait_for_comm(self, stream: int = 20) -> None:
         """The computing stream waits for the communication so far."""
@@ -309,6 +314,27 @@ def train_ahead(rank: RankTrace, *, steps: int = 4, batches: int = 6) -> Iterato
                     rank.kernels(4, 100)
             yield rank.collective("recv" if not rank.rank else "send", range(2), us=20, peer=(1, 0), room=True)
             rank.wait_for_comm()
+
+
+def train_rooted(
+    rank: RankTrace, *, name: str = "broadcast", steps: int = 5, symmetric: bool = True
+) -> Iterator[Arrival]:
+    """Each step has a broadcast from rank 0 or a reduce to it, for which the last rank comes 10 ms late. A rank that
+    needs nothing of the others goes on, to 8 ms of work."""
+    goes_on = (rank.rank == 0) == (name == "broadcast")
+    for _ in range(steps):
+        with rank.step(), rank.frame("root.py", 3, "train"):
+            rank.kernels(20, 100)
+            if symmetric:
+                yield rank.collective("allreduce", range(rank.world), us=200)
+                rank.wait_for_comm()
+            if rank.rank == rank.world - 1:
+                rank.kernels(10, 1000)
+            yield rank.collective(name, range(rank.world), us=100, group="root", stream=21, goes_on=goes_on)
+            rank.wait_for_comm(21)
+            if rank.rank == 0:
+                rank.kernels(8, 1000)
+            rank.item()
 
 
 def train_fsdp(rank: RankTrace, *, steps: int = 4, layers: int = 5) -> Iterator[Arrival]:

@@ -233,12 +233,15 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
             "different orders"
         )
     if parts > 1:
-        notes.append(
-            f"no common collective connects {parts} parts of the job: times of different parts cannot be compared"
+        said = (
+            f"{parts} parts of the job share only collectives with a root, in which some ranks go on before others come"
+            if _meet_across_parts(job)
+            else f"no common collective connects {parts} parts of the job"
         )
-    if job.waiting.by_all:
+        notes.append(f"{said}: times of different parts cannot be compared")
+    if job.waiting.uneven:
         notes.append(
-            "some of the clocks are compared by sends and receives, which end less evenly than other collectives"
+            f"some of the clocks are compared by {job.waiting.uneven}, which end less evenly than other collectives"
         )
     residual, waits = job.waiting.clocks.residual_ns, job.waiting.blame
     if residual and np.isfinite(residual) and len(waits) and residual > max(float(np.median(waits)), _RESOLUTION_NS):
@@ -248,6 +251,15 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
             f"{counted(late, 'operation')} of {len(waits):,}"
         )
     return tuple(notes)
+
+
+def _meet_across_parts(job: Job) -> bool:
+    """Returns True if an operation has members in several parts of the job, whose clocks could not be compared."""
+    joined, first = job.joined, job.joined.first[:-1]
+    if not len(joined):
+        return False
+    part = job.waiting.clocks.part[job.waiting.clock_of[joined.rank]]
+    return bool((np.maximum.reduceat(part, first) != np.minimum.reduceat(part, first)).any())
 
 
 def _host_note(job: Job, assessed: Assessed) -> list[str]:

@@ -20,6 +20,7 @@ _SYMMETRIC = tuple(
     for kind in (Kind.ALL_REDUCE, Kind.FUSED_ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.BARRIER)
 )
 
+_ROOTED = tuple(KINDS.index(kind) for kind in (Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER))
 _SEND_RECEIVE = KINDS.index(Kind.SEND_RECEIVE)
 _WAITED = 2  # times as long as the member that came last: the others waited for it
 
@@ -32,7 +33,8 @@ class Waiting(msgspec.Struct, frozen=True, eq=False):
         operation: The number of the member's collective.
         start: When the member arrived: when its op began on the device.
         end: When the member's op ended.
-        alone: True if the member waits for nobody: it sends a message for which the receiver has room.
+        alone: True if the member waits for nobody: it sends a message for which the receiver has room, or ended its
+            part of a broadcast, reduce, gather or scatter before the last member came.
         last: For each collective, when its last member arrived.
         waits: How long the member waited for the last member. 0 if it waits for nobody.
         transfer: The time from the arrival of the last member to the member's end. If the member waits for nobody, the
@@ -46,8 +48,8 @@ class Waiting(msgspec.Struct, frozen=True, eq=False):
         zero: For each rank, the local time 0, in ns after the earliest local time 0 of all ranks.
         machines: True if all ranks of a machine share a clock. False if the machines are not known. Each rank then has
             its own clock.
-        by_all: True if sends and receives were also used to align the clocks. They end less evenly than symmetric
-            collectives.
+        uneven: Which operations were also used to align the clocks, because symmetric collectives do not connect all of
+            them: "sends and receives", which end less evenly, or "collectives with a root". "" if none were.
     """
 
     operation: I64
@@ -64,7 +66,7 @@ class Waiting(msgspec.Struct, frozen=True, eq=False):
     clock_of: I64
     zero: I64
     machines: bool
-    by_all: bool
+    uneven: str
 
 
 def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
@@ -83,10 +85,9 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
     end = joined.of_members(ranks, "ended") + zero[joined.rank]
     step = joined.of_members(ranks, "step")
     clock = clock_of[joined.rank]
-    symmetric = np.isin(joined.kind, _SYMMETRIC)[operation]
-    clocks, by_all = _fitted(symmetric, operation, clock, (start, end), clock_of)
+    clocks, uneven = _fitted(joined.kind[operation], operation, clock, (start, end), clock_of)
     start, end = clocks.aligned(clock, start), clocks.aligned(clock, end)
-    aligned = (clocks, clock_of, zero, machines, by_all)
+    aligned = (clocks, clock_of, zero, machines, uneven)
     if not len(joined):
         none = np.zeros(0, dtype=np.int64)
         return Waiting(operation, start, end, none > 0, none, none, none, step, none, none, *aligned)
@@ -109,7 +110,9 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
 
 
 def _alone(ranks: Sequence[Rank], joined: Joined, times: tuple[I64, I64], residual_ns: float) -> Bool:
-    """Returns a mask of the members that wait for nobody: sends of messages for which the receiver has room.
+    """Returns a mask of the members that wait for nobody: sends of messages for which the receiver has room, and
+    members that ended before the last one came, in collectives with a root. For example, the root of a broadcast needs
+    nothing of the others.
 
     If a send ended before its receiver had begun, there was room for its message. Then there is for smaller ones, too.
     The recording cannot tell so of each of them, as a receiver may come first.
@@ -124,25 +127,26 @@ def _alone(ranks: Sequence[Rank], joined: Joined, times: tuple[I64, I64], residu
     own = np.array([rank.number for rank in ranks], dtype=np.int64)[joined.rank]
     source, sent = joined.of_members(ranks, "source"), joined.of_members(ranks, "sent")
     receives = (source != own) & (source >= 0)
-    sends = (joined.kind == _SEND_RECEIVE)[joined.operation] & ~receives
-    early = sends & (end + residual_ns < last)
-    fits = (source == own) & (sent >= 0) & (sent <= sent[early].max(initial=-1))
-    alone: Bool = early | (sends & fits)
+    kind = joined.kind[joined.operation]
+    sends = (kind == _SEND_RECEIVE) & ~receives
+    early = end + residual_ns < last
+    fits = (source == own) & (sent >= 0) & (sent <= sent[sends & early].max(initial=-1))
+    alone: Bool = (early & (sends | np.isin(kind, _ROOTED))) | (sends & fits)
     return alone
 
 
-def _fitted(symmetric: Bool, operation: I64, clock: I64, times: tuple[I64, I64], clock_of: I64) -> tuple[Clocks, bool]:
-    """Returns `(clocks, by_all)`: the aligned clocks, and whether other operations than symmetric collectives were used
-    to align them.
+def _fitted(kind: I64, operation: I64, clock: I64, times: tuple[I64, I64], clock_of: I64) -> tuple[Clocks, str]:
+    """Returns `(clocks, uneven)`: the aligned clocks, and which operations other than symmetric collectives were used
+    to align them (see `Waiting.uneven`).
 
     Symmetric collectives, such as an all-reduce, are enough if they connect all clocks. Otherwise more operations are
     used, if they connect more clocks. For example, the stages of a pipeline often share only sends and receives. Of
     these, the operations in which a member waited are used first, because its members ended together. A short message
-    may be sent long before it is received.
+    may be sent long before it is received. Of a collective with a root, such as a broadcast, only the members that
+    waited are used, as the others may have gone on before the last one came.
 
     Args:
-        symmetric: A mask with one value for each member (one rank's part of an operation): True if its operation is a
-            symmetric collective.
+        kind: For each member (one rank's part of an operation), the kind of its operation.
         operation: For each member, the number of its operation, in ascending order.
         clock: For each member, the index of its clock.
         times: For each member, its start and its end on this clock, in ns.
@@ -154,17 +158,21 @@ def _fitted(symmetric: Bool, operation: I64, clock: I64, times: tuple[I64, I64],
     def aligned(chosen: Bool) -> Clocks:
         return align(operation[chosen], clock[chosen], end[chosen], count)
 
-    best, by_all = aligned(symmetric), False
-    if count < 2 or not best.part.any():
-        return best, False
+    chosen = np.isin(kind, _SYMMETRIC)
+    best, uneven = aligned(chosen), ""
+    if count < 2 or not best.part.any() or not len(kind):
+        return best, ""
     length = end - start
-    _, first, which = np.unique(operation, return_index=True, return_inverse=True)
-    waited = np.maximum.reduceat(length, first) >= _WAITED * np.minimum.reduceat(length, first) if len(first) else first
-    for chosen in (symmetric | waited.astype(np.bool_)[which], np.ones_like(symmetric)):
-        found = aligned(chosen)
+    first = np.flatnonzero(np.diff(operation, prepend=-1))
+    waited = length >= _WAITED * np.maximum(np.minimum.reduceat(length, first), 1)[operation]
+    any_waited = np.logical_or.reduceat(waited, first)[operation]
+    rooted = np.isin(kind, _ROOTED)
+    sends, roots = "sends and receives", "collectives with a root"
+    for more, name in ((any_waited & ~rooted, sends), (~rooted, sends), (waited & rooted, roots)):
+        found = aligned(chosen | more)
         if found.part.max() < best.part.max():
-            best, by_all = found, True
-    return best, by_all
+            best, uneven, chosen = found, name, chosen | more
+    return best, uneven
 
 
 def _latest(start: I64, operation: I64, first: I64) -> I64:
