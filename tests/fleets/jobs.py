@@ -185,7 +185,8 @@ def write(trace: RankTrace, path: Path, clock: tuple[float, float] = (0, 0)) -> 
     offset, drift = clock
     if offset or drift:
         for event in trace.events:
-            event["ts"] = round(event["ts"] + ns(offset) + drift * event["ts"]) + 10**6
+            begin, end = (round((1 + drift) * at) for at in (event["ts"], event["ts"] + event["dur"]))
+            event |= {"ts": begin + ns(offset) + 10**6, "dur": end - begin}
     document = trace.document()
     document["distributedInfo"] = {"backend": "nccl", "rank": trace.rank, "world_size": trace.world}
     path.write_bytes(msgspec.json.encode(document))

@@ -142,8 +142,9 @@ def _stragglers(
     """
     own, roles = job.usual, [members for members in job.roles.members() if len(members) > 1]
     waited_for = _waited_for(job)
-    # The job's replay rests on the clocks, so a gain within their disagreement is none that can be told.
-    residual = job.waiting.clocks.residual_ns or 0.0
+    # The job's replay rests on the clocks, so a gain within their disagreement is none that can be told. If it is
+    # unknown, the ranks' own work is still compared without them.
+    residual = job.waiting.clocks.known_residual_ns
     least = max(error_ns, residual / max(job.steps - 1, 1), _WORTH * base_ns)
     candidates: list[tuple[int, tuple[int, ...], float, float, list[int]]] = []
     for members in roles:

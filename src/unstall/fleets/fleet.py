@@ -244,6 +244,10 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
             f"some of the clocks are compared by {job.waiting.uneven}, which end less evenly than other collectives"
         )
     residual, waits = job.waiting.clocks.residual_ns, job.waiting.blame
+    if residual and not np.isfinite(residual) and parts < len(job.waiting.clocks.offset):
+        notes.append(
+            "too few collectives compare the clocks to tell how well these agree, so it cannot be told who came last"
+        )
     if residual and np.isfinite(residual) and len(waits) and residual > max(float(np.median(waits)), _RESOLUTION_NS):
         late = int((waits <= residual).sum())
         notes.append(

@@ -136,7 +136,7 @@ class _Elimination:
     """The equations of the operations that clocks share with their parents in a forest. The other operations are left
     out. They are solved from the leaves to the roots and back."""
 
-    def __init__(self, ends: Ends, forest: Forest, u: _Reals, weight: _Reals, ridge: float) -> None:
+    def __init__(self, ends: Ends, forest: Forest, u: _Reals, weight: _Reals, ridge: _Reals) -> None:
         child, at = ends.clock[forest.end], u[forest.end]
         several = np.bincount(ends.operation)[ends.operation[forest.end]]
         each = weight[forest.end] * weight[forest.end_of_parent]
@@ -190,7 +190,7 @@ def _between(edge: _Reals, inverse: _Reals) -> _Reals:
 
 
 def solve(
-    ends: Ends, forest: Forest, u: _Reals, y: _Reals, weight: _Reals, ridge: float, start: _Reals | None = None
+    ends: Ends, forest: Forest, u: _Reals, y: _Reals, weight: _Reals, ridge: _Reals, start: _Reals | None = None
 ) -> _Reals:
     """Solves a weighted least-squares problem: y = time of the operation + offset of the clock + slope of the clock *
     u. The times of the operations are eliminated.
@@ -204,7 +204,7 @@ def solve(
         u: For each end, the time of its operation in any unit.
         y: For each end, the time to be explained.
         weight: The weight of each end.
-        ridge: What is added to the sum of squares for a slope of 1. It must be positive.
+        ridge: For each clock, what is added to the sum of squares for a slope of 1. It must be positive.
         start: A first guess of the result. It saves iterations.
     """
 

@@ -94,8 +94,7 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
     first = joined.first[:-1]
     last = np.maximum.reduceat(start, first)
     latest = _latest(start, operation, first)
-    residual = clocks.residual_ns or 0.0
-    alone = _alone(ranks, joined, (end, last[operation]), residual)
+    alone = _alone(ranks, joined, (end, last[operation]), clocks.known_residual_ns)
     others = alone | (np.arange(len(start)) == latest[operation])
     second = np.maximum.reduceat(np.where(others, np.iinfo(np.int64).min, start), first)
     # A transfer cannot begin after a member has ended. If it seems to, the clocks are off by the difference.
@@ -104,7 +103,7 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
     waits, transfer = begun - start, np.maximum(end - begun, 0)
     blame = np.where(np.logical_and.reduceat(others, first), 0, np.maximum(last - second, 0))
     apart = np.maximum.reduceat(clock, first) != np.minimum.reduceat(clock, first)
-    sure = ~apart | (blame > residual)
+    sure = ~apart | (blame > (clocks.residual_ns or 0.0))
     blamed = np.where(sure & (blame > 0), joined.rank[latest], -1)
     return Waiting(operation, start, end, alone, last, waits, transfer, step, blamed, blame, *aligned)
 
