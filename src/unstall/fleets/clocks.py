@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall.fleets.spanning import Ends, Forest, solve
@@ -35,7 +36,7 @@ _Reals = NDArray[np.float64]
 
 class Clocks(msgspec.Struct, frozen=True, eq=False):
     """The fitted clocks of a job. If a clock shows the local time t, the time of the job is t - offset - drift * (t -
-    middle). Each array has one value for each clock.
+    middle) - shift. Each array has one value for each clock.
 
     Attributes:
         offset: The offset of each clock, in ns.
@@ -43,6 +44,7 @@ class Clocks(msgspec.Struct, frozen=True, eq=False):
         middle: The local time at which a clock is off by its offset alone, in ns.
         part: A number for each clock. Two clocks with different numbers could not be compared, because no collectives
             connect them.
+        shift: What is subtracted so that parts whose clocks could not be compared begin together, in ns.
         residual_ns: A robust standard deviation of the ends of collectives after the fit, in ns. None if there is only
             one clock. Infinite if it is unknown, because there are too few collectives.
     """
@@ -51,6 +53,7 @@ class Clocks(msgspec.Struct, frozen=True, eq=False):
     drift: _Reals
     middle: I64
     part: I64
+    shift: I64
     residual_ns: float | None
 
     @property
@@ -67,7 +70,18 @@ class Clocks(msgspec.Struct, frozen=True, eq=False):
             time: The local times, in ns.
         """
         drifted = self.drift[clock] * (time - self.middle[clock])
-        return time - self.offset[clock] - np.rint(drifted).astype(np.int64)
+        return time - self.offset[clock] - np.rint(drifted).astype(np.int64) - self.shift[clock]
+
+    def begun_together(self, clock: I64, begin: I64) -> Clocks:
+        """Returns the clocks, so shifted that the earliest of the given times in each part is the same time of the job.
+
+        Args:
+            clock: For each time, the index of the clock that measured it. Each clock measured one at least.
+            begin: The local times, in ns.
+        """
+        earliest = np.full(len(self.offset), np.iinfo(np.int64).max)
+        np.minimum.at(earliest, self.part[clock], self.aligned(clock, begin))
+        return replace(self, shift=self.shift + earliest[self.part] - earliest[:1])
 
 
 def align(operation: I64, clock: I64, time: I64, clocks: int) -> Clocks:
@@ -87,7 +101,7 @@ def align(operation: I64, clock: I64, time: I64, clocks: int) -> Clocks:
     operation, clock, time = operation[several], clock[several], time[several]
     if clocks < 2 or not len(time):
         parts = np.arange(clocks) * int(clocks > 1)
-        return Clocks(none, np.zeros(clocks), none, parts, None if clocks < 2 else np.inf)
+        return Clocks(none, np.zeros(clocks), none, parts, none, None if clocks < 2 else np.inf)
     ends = Ends(np.unique(operation, return_inverse=True)[1], clock, clocks)
     forest = Forest.of(ends)
     # Clocks may be years apart, so large times are subtracted as integers.
@@ -125,7 +139,7 @@ def align(operation: I64, clock: I64, time: I64, clocks: int) -> Clocks:
             prior = (expected / usual) ** 2 / (1 + (found[1] / usual) ** 2)
     add, slope = found[0], found[1] / span
     offset = first + np.rint(add).astype(np.int64)
-    return Clocks(offset, slope / (1 + slope), offset + begin + middle, forest.part, sigma)
+    return Clocks(offset, slope / (1 + slope), offset + begin + middle, forest.part, none, sigma)
 
 
 def _spread(rest: _Reals, free: float) -> float:

@@ -238,7 +238,7 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
             if _meet_across_parts(job)
             else f"no common collective connects {parts} parts of the job"
         )
-        notes.append(f"{said}: times of different parts cannot be compared")
+        notes.append(f"{said}: times of different parts cannot be compared, and their first steps count as one moment")
     if job.waiting.uneven:
         notes.append(
             f"some of the clocks are compared by {job.waiting.uneven}, which end less evenly than other collectives"

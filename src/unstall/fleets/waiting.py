@@ -86,6 +86,8 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
     step = joined.of_members(ranks, "step")
     clock = clock_of[joined.rank]
     clocks, uneven = _fitted(joined.kind[operation], operation, clock, (start, end), clock_of)
+    begins = np.array([int(rank.step_start[0]) for rank in ranks], dtype=np.int64)
+    clocks = clocks.begun_together(clock_of, begins + zero)
     start, end = clocks.aligned(clock, start), clocks.aligned(clock, end)
     aligned = (clocks, clock_of, zero, machines, uneven)
     if not len(joined):
@@ -103,7 +105,9 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
     waits, transfer = begun - start, np.maximum(end - begun, 0)
     blame = np.where(np.logical_and.reduceat(others, first), 0, np.maximum(last - second, 0))
     apart = np.maximum.reduceat(clock, first) != np.minimum.reduceat(clock, first)
-    sure = ~apart | (blame > (clocks.residual_ns or 0.0))
+    part = clocks.part[clock]
+    unknown = np.maximum.reduceat(part, first) != np.minimum.reduceat(part, first)
+    sure = ~apart | (~unknown & (blame > (clocks.residual_ns or 0.0)))
     blamed = np.where(sure & (blame > 0), joined.rank[latest], -1)
     return Waiting(operation, start, end, alone, last, waits, transfer, step, blamed, blame, *aligned)
 
@@ -212,9 +216,12 @@ def covered(start: I64, end: I64, rank: I64, step: I64, shape: tuple[int, int]) 
     inside = inside[np.lexsort((start[inside], step[inside], rank[inside]))]
     cell = rank[inside] * shape[1] + step[inside]
     begin, until = start[inside], end[inside]
-    # All spans of a later cell begin after those of earlier cells, so one running maximum serves all cells.
-    far = (int(until.max(initial=0)) - int(begin.min(initial=0)) + 1) if len(inside) else 1
-    _, nth = np.unique(cell, return_inverse=True)
+    # Clocks may be years apart, so each cell has its own zero. All spans of a later cell then begin after those of
+    # earlier cells, so one running maximum serves all cells.
+    _, first, nth = np.unique(cell, return_index=True, return_inverse=True)
+    zero = begin[first][nth]
+    begin, until = begin - zero, until - zero
+    far = int(until.max(initial=0)) + 1
     begin, until = begin + nth * far, until + nth * far
     reach = np.maximum.accumulate(until)
     fresh = np.maximum(until - np.maximum(begin, np.append(begin[:1], reach[:-1])[: len(begin)]), 0)
