@@ -11,6 +11,7 @@ from fleets.jobs import job, train_ddp
 
 from unstall.fleets.clocks import align
 from unstall.fleets.fleet import explain_fleet
+from unstall.fleets.result import FleetResult
 from unstall.timeline.columns import I64
 
 Observed = tuple[I64, I64, I64, tuple[np.ndarray, np.ndarray, int, float]]
@@ -103,6 +104,29 @@ def test_a_straggler_is_named_if_a_single_collective_compares_the_clocks(tmp_pat
     assert found.clocks.residual_ns is None
     assert [each.rank for each in found.stragglers] == [3]
     assert any("too few collectives compare the clocks" in note for note in found.notes)
+
+
+def on_localhost(folder: Path, offset_us: float, end_jitter_us: float) -> FleetResult:
+    """Eight ranks whose files name the same machine, with clocks that differ by a step from rank to rank."""
+    folder.mkdir()
+    paths = job(train_ddp, folder, ranks=8, end_jitter_us=end_jitter_us, clock=lambda rank: (offset_us * rank, 0))
+    for rank, path in enumerate(paths):
+        path.rename(path.with_name(f"localhost_{100 + rank}.{1_700_000_000 + rank}.pt.trace.json"))
+    return explain_fleet(folder, cache=False)
+
+
+def test_ranks_on_machines_of_one_name_have_clocks_of_their_own(tmp_path: Path) -> None:
+    found = on_localhost(tmp_path / "apart", 3_000, 3)
+    assert (found.clocks.of, found.clocks.clocks) == ("rank", 8)
+    assert found.clocks.most_offset_ns == pytest.approx(21_000_000, rel=0.05)
+    assert max(row.waiting_ns for row in found.ranks) < 100_000
+    assert any("the ranks on machine localhost have clocks that differ by up to 2" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("jitter_us", [0, 3, 100])
+def test_ranks_of_one_machine_that_end_unevenly_share_a_clock(tmp_path: Path, jitter_us: float) -> None:
+    found = on_localhost(tmp_path / "one", 0, jitter_us)
+    assert (found.clocks.of, found.clocks.clocks) == ("machine", 1)
 
 
 def test_clocks_that_share_no_operation_are_in_different_parts() -> None:

@@ -239,6 +239,11 @@ def _own_notes(gathered: Gathered, job: Job, parts: int) -> tuple[str, ...]:
             else f"no common collective connects {parts} parts of the job"
         )
         notes.append(f"{said}: times of different parts cannot be compared, and their first steps count as one moment")
+    for name, apart in job.waiting.apart:
+        notes.append(
+            f"the ranks on machine {name} have clocks that differ by up to {duration(apart)}, so each rank's clock is "
+            "aligned by itself"
+        )
     if job.waiting.uneven:
         notes.append(
             f"some of the clocks are compared by {job.waiting.uneven}, which end less evenly than other collectives"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from unstall.fleets.clocks import Clocks, align
 from unstall.fleets.join import Joined
@@ -14,7 +15,9 @@ from unstall.fleets.summarise import KINDS
 from unstall.fleets.summary import Rank
 from unstall.locate.collectives import Kind
 from unstall.timeline.columns import I64, Bool
+from unstall.timeline.grouping import groups, median
 
+_Reals = NDArray[np.float64]
 _SYMMETRIC = tuple(
     KINDS.index(kind)
     for kind in (Kind.ALL_REDUCE, Kind.FUSED_ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.BARRIER)
@@ -22,6 +25,9 @@ _SYMMETRIC = tuple(
 
 _ROOTED = tuple(KINDS.index(kind) for kind in (Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER))
 _SEND_RECEIVE = KINDS.index(Kind.SEND_RECEIVE)
+_EVEN = 0.1  # of a symmetric collective: ranks of one clock end it within this time
+_SIGMAS, _FEWEST = 6, 4  # what chance explains, and of how many collectives it is known
+_TO_SIGMA = 1.4826  # from the median absolute deviation, for normal errors
 _WAITED = 2  # times as long as the member that came last: the others waited for it
 
 
@@ -46,8 +52,10 @@ class Waiting(msgspec.Struct, frozen=True, eq=False):
         clocks: The clocks of the job, after they have been aligned.
         clock_of: For each rank, the index of its clock.
         zero: For each rank, the local time 0, in ns after the earliest local time 0 of all ranks.
-        machines: True if all ranks of a machine share a clock. False if the machines are not known. Each rank then has
-            its own clock.
+        machines: True if all ranks of a machine share a clock. False if the machines are not known: each rank then has
+            its own clock. False, too, if ranks of a machine have clocks of their own.
+        apart: The machines whose ranks have clocks of their own, and by how much these differ, in ns. Such are several
+            machines of one name, for example "localhost".
         uneven: Which operations were also used to align the clocks, because symmetric collectives do not connect all of
             them: "sends and receives", which end less evenly, or "collectives with a root". "" if none were.
     """
@@ -66,6 +74,7 @@ class Waiting(msgspec.Struct, frozen=True, eq=False):
     clock_of: I64
     zero: I64
     machines: bool
+    apart: tuple[tuple[str, int], ...]
     uneven: str
 
 
@@ -77,19 +86,20 @@ def waiting(ranks: Sequence[Rank], joined: Joined) -> Waiting:
         ranks: The ranks of the job.
         joined: The collectives in which several of these ranks take part.
     """
-    clock_of, machines = _clocks(ranks)
+    names = [rank.summary.machine for rank in ranks]
     base = min((rank.summary.zero_ns for rank in ranks), default=0)
     zero = np.array([rank.summary.zero_ns - base for rank in ranks], dtype=np.int64)
     operation = joined.operation
     start = joined.of_members(ranks, "started") + zero[joined.rank]
     end = joined.of_members(ranks, "ended") + zero[joined.rank]
     step = joined.of_members(ranks, "step")
+    clock_of, between = _clocks(names, joined, start, end)
     clock = clock_of[joined.rank]
     clocks, uneven = _fitted(joined.kind[operation], operation, clock, (start, end), clock_of)
     begins = np.array([int(rank.step_start[0]) for rank in ranks], dtype=np.int64)
     clocks = clocks.begun_together(clock_of, begins + zero)
     start, end = clocks.aligned(clock, start), clocks.aligned(clock, end)
-    aligned = (clocks, clock_of, zero, machines, uneven)
+    aligned = (clocks, clock_of, zero, not (between or None in names), between, uneven)
     if not len(joined):
         none = np.zeros(0, dtype=np.int64)
         return Waiting(operation, start, end, none > 0, none, none, none, step, none, none, *aligned)
@@ -191,14 +201,59 @@ def _latest(start: I64, operation: I64, first: I64) -> I64:
     return latest
 
 
-def _clocks(ranks: Sequence[Rank]) -> tuple[I64, bool]:
-    """Returns `(clock_of, machines)`. `clock_of` has the index of each rank's clock. `machines` is True if the machines
-    of all ranks are known: the ranks of a machine then share a clock. If not, each rank has its own clock."""
-    names = [rank.summary.machine for rank in ranks]
-    if any(name is None for name in names):
-        return np.arange(len(ranks)), False
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return np.array([numbers[name] for name in names], dtype=np.int64), True
+def _clocks(
+    names: Sequence[str | None], joined: Joined, start: I64, end: I64
+) -> tuple[I64, tuple[tuple[str, int], ...]]:
+    """Returns `(clock_of, apart)`. `clock_of` has the index of each rank's clock. The ranks of a machine share a clock,
+    if the machines of all ranks are known and the ends of symmetric collectives allow it. `apart` is as in `Waiting`.
+
+    Args:
+        names: The name of each rank's machine. None if it is unknown.
+        joined: The collectives in which several ranks take part.
+        start: For each member, its start on its rank's clock, in ns.
+        end: For each member, its end on its rank's clock, in ns.
+    """
+    known = [name for name in names if name is not None]
+    if len(known) < len(names):
+        return np.arange(len(names)), ()
+    distinct = list(dict.fromkeys(known))
+    numbers = {name: number for number, name in enumerate(distinct)}
+    machine = np.array([numbers[name] for name in known], dtype=np.int64)
+    between = _between_ranks(machine, joined, start, end)
+    apart = {number: round(by) for number, by in enumerate(between.tolist()) if by > 0}
+    own = np.isin(machine, list(apart))
+    clock_of = np.unique(np.where(own, len(distinct) + np.arange(len(names)), machine), return_inverse=True)[1]
+    return clock_of, tuple((distinct[number], by) for number, by in apart.items())
+
+
+def _between_ranks(machine: I64, joined: Joined, start: I64, end: I64) -> _Reals:
+    """Returns how far apart the clocks of each machine's ranks are, in ns. 0 if they may be one clock: if the ranks end
+    symmetric collectives together, but for chance."""
+    apart = np.zeros(int(machine.max(initial=-1)) + 1)
+    kept = np.flatnonzero(np.isin(joined.kind, _SYMMETRIC)[joined.operation])
+    _, cell = np.unique(joined.operation[kept] * len(apart) + machine[joined.rank[kept]], return_inverse=True)
+    several = np.bincount(cell, minlength=1)[cell] > 1
+    kept, cell = kept[several], np.unique(cell[several], return_inverse=True)[1]
+    if not len(kept):
+        return apart
+    # Clocks may be years apart, so the first member's end is subtracted before the mean is taken.
+    _, first = np.unique(cell, return_index=True)
+    rest = (end[kept] - end[kept[first]][cell]).astype(np.float64)
+    rest -= (np.bincount(cell, rest) / np.bincount(cell))[cell]
+    usual = np.full(len(machine), np.nan)
+    for rank, mine in groups(joined.rank[kept]):
+        if len(mine) >= _FEWEST:
+            usual[rank] = median(rest[mine])
+    left = np.abs(rest - usual[joined.rank[kept]])
+    left = left[np.isfinite(left)]
+    if not len(left):
+        return apart
+    transfer = np.minimum.reduceat(end - start, joined.first[:-1])[joined.operation[kept[first]]]
+    least = max(_SIGMAS * _TO_SIGMA * float(median(left)), _EVEN * float(median(transfer)))
+    for number, mine in groups(machine):
+        found = usual[mine][np.isfinite(usual[mine])]
+        apart[number] = np.ptp(found) if len(found) else 0
+    return np.where(apart > least, apart, 0)
 
 
 def covered(start: I64, end: I64, rank: I64, step: I64, shape: tuple[int, int]) -> I64:
