@@ -89,7 +89,8 @@ def test_a_job_whose_clocks_drift_by_3000_ppm_is_replayed_as_one_whose_clocks_ag
     found = []
     for drift in (0, 2e-3):
         (folder := tmp_path / str(drift)).mkdir()
-        job(train_ddp, folder, ranks=4, end_jitter_us=3, clock=lambda rank, drift=drift: (0, drift * (rank - 1.5)))
+        clocks = [(0.0, drift * (rank - 1.5)) for rank in range(4)]
+        job(train_ddp, folder, ranks=4, end_jitter_us=3, clock=clocks.__getitem__)
         found.append(explain_fleet(folder, cache=False))
     one, other = found
     assert other.clocks.most_drift_ppm == pytest.approx(3_000, rel=0.02)

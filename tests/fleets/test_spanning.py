@@ -57,7 +57,7 @@ def dense(
     prior[np.arange(count), ends.operations + count + np.arange(count)] = np.sqrt(ridge)
     root = np.sqrt(weight)
     whole = np.concatenate((design * root[:, None], prior))
-    found = np.linalg.lstsq(whole, np.concatenate((y * root, np.zeros(count))), rcond=None)[0]
+    found: np.ndarray = np.linalg.lstsq(whole, np.concatenate((y * root, np.zeros(count))), rcond=None)[0]
     found = found[ends.operations :].reshape(2, count)
     for each in np.unique(part):
         found[:, part == each] -= found[:, part == each].mean(axis=1, keepdims=True)
@@ -97,7 +97,12 @@ def test_the_work_grows_with_the_number_of_clocks(name: str, monkeypatch: pytest
     # Conjugate gradients alone take as many iterations as a chain has clocks.
     calls: list[int] = []
     sums = Ends.of_clocks
-    monkeypatch.setattr(Ends, "of_clocks", lambda ends, values: calls.append(1) or sums(ends, values))
+
+    def counted(ends: Ends, values: np.ndarray) -> np.ndarray:
+        calls.append(1)
+        return sums(ends, values)
+
+    monkeypatch.setattr(Ends, "of_clocks", counted)
     made = []
     for clocks in (100, 400):
         ends = ends_of(chain(clocks) if name == "chain" else [[at, at + 1] for at in range(0, clocks, 2)], clocks)

@@ -41,13 +41,11 @@ class Ends(msgspec.Struct, frozen=True, eq=False):
 
     def of_operations(self, values: _Reals) -> _Reals:
         """Returns the sum of the values of each operation's ends."""
-        total: _Reals = np.bincount(self.operation, values, self.operations)
-        return total
+        return np.bincount(self.operation, values, self.operations).astype(np.float64, copy=False)
 
     def of_clocks(self, values: _Reals) -> _Reals:
         """Returns the sum of the values of each clock's ends."""
-        total: _Reals = np.bincount(self.clock, values, self.clocks)
-        return total
+        return np.bincount(self.clock, values, self.clocks).astype(np.float64, copy=False)
 
     def centred(self, values: _Reals, weight: _Reals) -> _Reals:
         """Returns the values less the weighted mean of their operation."""
@@ -85,16 +83,17 @@ class Forest(msgspec.Struct, frozen=True, eq=False):
         for root in np.argsort(-np.diff(of_clock), kind="stable").tolist():
             if part[root] >= 0:
                 continue
-            part[root], level, reached = number, 0, np.array([root])
+            part[root], level, reached = number, 0, np.array([root], dtype=np.int64)
             while len(reached):
                 depth[reached] = level
-                rows = by_clock[_rows(of_clock, reached)]
+                rows: I64 = by_clock[_rows(of_clock, reached)]
                 rows = rows[via[operation[rows]] < 0]
                 via[operation[rows]] = clock[rows]
                 rows = _rows(of_operation, unique(operation[rows]))
                 rows = rows[part[clock[rows]] < 0]
                 parent[clock[rows]], part[clock[rows]] = via[operation[rows]], number
-                reached, level = unique(clock[rows]), level + 1
+                reached = unique(clock[rows])
+                level += 1
             number += 1
         order = np.argsort(depth, kind="stable")
         levels = np.split(order, np.cumsum(np.bincount(depth))[:-1])
@@ -142,7 +141,7 @@ class _Elimination:
         each = weight[forest.end] * weight[forest.end_of_parent]
         each /= np.maximum(ends.of_operations(weight), 1e-12)[ends.operation[forest.end]]
         each += _LEAST_WEIGHT / several
-        block = np.stack([np.bincount(child, each * power, ends.clocks) for power in (1, at, at**2)])
+        block = np.stack([np.bincount(child, each * power, ends.clocks) for power in (1, at, at**2)]).astype(np.float64)
         own = block.copy()
         own[2] += ridge
         # Only differences between clocks are known, so each root is given a place.
