@@ -272,7 +272,7 @@ def balance_stages(job: Job) -> Job:
     host, device = (np.array([getattr(each, name) for each in shapes.buckets]) for name in ("host", "device"))
     idle = np.minimum(job.idle.of_ranks, host)
     extra = extra_waits(job.ranks, job.steps, shapes.stretches)
-    begins = job.settled.start * shapes.stretches
+    begins = shapes.stretches.until(job.settled.start)
 
     def by_stage(total: _Reals) -> _Reals:
         return np.array([total[role == stage].mean() for stage in range(job.roles.stages)])
@@ -301,12 +301,13 @@ def slowdown(job: Job) -> float:
     """
     recorded_ns = job.with_programs([host_free(program) for program in job.programs]).times.step_ns
     shapes = job.shapes
-    total = np.array([each.device.reshape(job.steps, -1).sum(axis=1) for each in shapes.buckets], dtype=np.float64)
+    begins = shapes.stretches.first[: job.steps]
+    total = np.array([np.add.reduceat(each.device, begins) for each in shapes.buckets], dtype=np.float64)
     ideal = []
     for index, rank in enumerate(job.ranks):
         factor = np.append(total.mean() / np.maximum(total[index], 1.0), 1.0)
         made = host_free(rank.program)
-        duration = made.ops.duration * factor[shapes.buckets[index].of_op // shapes.stretches]
+        duration = made.ops.duration * factor[shapes.stretches.step_of(shapes.buckets[index].of_op)]
         ideal.append(replace(made, ops=replace(made.ops, duration=np.rint(duration).astype(np.int64))))
     usual = _usual_transfers(job)
     best = job.with_programs(ideal, replace(job.meeting, transfer=usual))

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from unstall.fleets.stretches import Stretches
 from unstall.fleets.summary import Cost, Rank
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I32, I64
@@ -58,17 +59,19 @@ def lower_median(values: _Reals | I64) -> _Reals:
     return middle
 
 
-def idle_of(ranks: Sequence[Rank], steps: int, stretches: int) -> ByLine:
+def idle_of(ranks: Sequence[Rank], steps: int, stretches: Stretches) -> ByLine:
     """Returns how long each line of these ranks sleeps or loads data, in ns."""
     return _by_line(ranks, steps, stretches, _IDLE, "time")
 
 
-def _by_line(ranks: Sequence[Rank], steps: int, stretches: int, kinds: Sequence[Cost], column: str) -> ByLine:
+def _by_line(ranks: Sequence[Rank], steps: int, stretches: Stretches, kinds: Sequence[Cost], column: str) -> ByLine:
     numbers: dict[tuple[object, ...], int] = {}
+    buckets = stretches.until(steps)
     keys, values, owners = [], [], []
     for index, rank in enumerate(ranks):
         costs = rank.costs
-        rows = np.flatnonzero(is_one_of(costs.kind, kinds) & (costs.step < steps) & (costs.stretch < stretches))
+        rows = np.flatnonzero(is_one_of(costs.kind, kinds) & (costs.step < steps))
+        rows = rows[costs.stretch[rows] < stretches.counts[costs.step[rows]]]
         place = costs.place[rows]
         line = np.array(
             [
@@ -77,17 +80,16 @@ def _by_line(ranks: Sequence[Rank], steps: int, stretches: int, kinds: Sequence[
             ],
             dtype=np.int64,
         )
-        keys.append((line * steps + costs.step[rows]) * stretches + costs.stretch[rows])
+        keys.append(line * buckets + stretches.numbers(costs.step[rows], costs.stretch[rows]))
         values.append(getattr(costs, column)[rows])
         owners.append(np.full(len(rows), index))
     found, which = np.unique(np.concatenate(keys), return_inverse=True)
     table = np.zeros((len(ranks), len(found)))
     np.add.at(table, (np.concatenate(owners), which.reshape(-1)), np.concatenate(values))
-    buckets = steps * stretches
     return ByLine(found % buckets, found // buckets, table, buckets)
 
 
-def extra_waits(ranks: Sequence[Rank], steps: int, stretches: int) -> I64:
+def extra_waits(ranks: Sequence[Rank], steps: int, stretches: Stretches) -> I64:
     """Returns how often each rank waits for the device at lines at which it waits more often in a step than is usual
     among these ranks: an array of shape (ranks, buckets)."""
     waits = _by_line(ranks, steps, stretches, (Cost.WAIT,), "count")
@@ -104,7 +106,7 @@ def waits_of(program: Program) -> int:
     return int(is_one_of(program.instructions.code[steps], _WAITS).sum())
 
 
-def without_waits(program: Program, of_row: I32, counts: I64) -> Program:
+def without_waits(program: Program, of_row: I32 | I64, counts: I64) -> Program:
     """Returns a program in which the host no longer waits for the device so often.
 
     Args:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from unstall.fleets.idle_host import ByLine, idle_of, waits_of
 from unstall.fleets.join import Joined
 from unstall.fleets.roles import Roles
+from unstall.fleets.stretches import Stretches
 from unstall.fleets.summary import Rank, constant
 from unstall.fleets.waiting import Waiting
 from unstall.replay.engine import replay, replay_job
@@ -253,28 +254,23 @@ def from_first_step(program: Program) -> Program:
 
 
 class Buckets(msgspec.Struct, frozen=True, eq=False):
-    """The times of a rank's program, by stretch. A stretch is a part of a step: it lasts from one collective's launch
-    to the next. Each stretch of each step is a bucket. Its number is step * `stretches` + the number of the stretch in
-    the step.
+    """The times of a rank's program, by stretch. Each stretch of the job's steps is a bucket, with the number of the
+    stretch (`Stretches`).
 
     Attributes:
-        steps: The number of steps.
-        stretches: The largest number of stretches in a step.
         of_row: For each instruction, the number of its bucket. -1 if it is outside of all steps.
         of_op: For each op, the number of its bucket. -1 if it is a collective or outside of all steps.
         host: For each bucket, the time of the host's own work, in ns.
         device: For each bucket, the sum of the times of its ops, in ns.
     """
 
-    steps: int
-    stretches: int
-    of_row: I32
-    of_op: I32
+    of_row: I32 | I64
+    of_op: I32 | I64
     host: I64
     device: I64
 
     @classmethod
-    def of(cls, rank: Rank, steps: int, stretches: int) -> Buckets:
+    def of(cls, rank: Rank, steps: int, stretches: Stretches) -> Buckets:
         program = rank.program
         do, comm, launcher = program.instructions, is_comm(rank), program.launcher
         step = program.step_of(np.arange(len(do)))
@@ -282,29 +278,27 @@ class Buckets(msgspec.Struct, frozen=True, eq=False):
         launches = np.bincount(launcher[comm], minlength=len(do))
         before = np.cumsum(launches) - launches  # a collective ends its own stretch
         begins = np.append(before[program.step_starts], 0)
-        stretch = np.minimum(before - begins[np.maximum(step, 0)], stretches - 1)
-        of_row = np.where(step >= 0, step * stretches + stretch, -1).astype(np.int32)
-        of_op = np.where(comm, np.int32(-1), of_row[launcher])
-        size = steps * stretches
+        of_row = stretches.numbers(step, before - begins[np.maximum(step, 0)])
+        of_op = np.where(comm, of_row.dtype.type(-1), of_row[launcher])
+        size = stretches.until(steps)
         host = np.bincount(of_row[of_row >= 0], (do.work + do.call)[of_row >= 0], size)
         device = np.bincount(of_op[of_op >= 0], program.ops.duration[of_op >= 0], size)
-        return cls(steps, stretches, of_row, of_op, host.astype(np.int64), device.astype(np.int64))
+        return cls(of_row, of_op, host.astype(np.int64), device.astype(np.int64))
 
 
 class Shapes:
     """The structure of a job's programs, as recorded.
 
     Attributes:
-        stretches: The largest number of stretches in a step. A stretch lasts from one collective's launch to the next.
-        buckets: For each rank, the times of its stretches.
+        stretches: The stretches of all steps that some rank has.
+        buckets: For each rank, the times of its stretches in the job's steps.
         positions: For each rank, which collective is at which position of a step, as `_positions` returns it.
         shape: For each rank, the number of collectives in each step. If two ranks have equal numbers, the program of
             one can replace that of the other.
     """
 
     def __init__(self, ranks: Sequence[Rank], steps: int) -> None:
-        most = max((int(rank.calls.position.max(initial=-1)) for rank in ranks), default=-1)
-        self.stretches = most + 2
+        self.stretches = Stretches.of(ranks)
         self.buckets = [Buckets.of(rank, steps, self.stretches) for rank in ranks]
         self.positions = [_positions(rank, self.stretches) for rank in ranks]
         self.shape = [_shape(rank, steps) for rank in ranks]
@@ -316,16 +310,16 @@ def _shape(rank: Rank, steps: int) -> tuple[int, ...]:
     return tuple(np.bincount(step, minlength=steps)[:steps].tolist())
 
 
-def _positions(rank: Rank, stretches: int) -> tuple[I32, I32]:
-    """Returns `(place, op)`. A place is a position in a step: step * `stretches` + the number of the collective in the
-    step. `place` has the place of each op of the rank's program, or -1 if the op is not a collective in a step. `op`
-    has the op at each place, or -1 if there is none."""
+def _positions(rank: Rank, stretches: Stretches) -> tuple[I32 | I64, I32]:
+    """Returns `(place, op)`. A place is the number of the stretch that a collective ends. `place` has the place of each
+    op of the rank's program, or -1 if the op is not a collective in a step. `op` has the op at each place of the rank's
+    steps, or -1 if there is none."""
     calls, program = rank.calls, rank.program
-    place = np.full(len(program.ops), -1, dtype=np.int32)
     inside = (calls.op >= 0) & (calls.step >= 0)
-    at = calls.step[inside] * stretches + calls.position[inside]
+    at = stretches.numbers(calls.step[inside], calls.position[inside])
+    place = np.full(len(program.ops), -1, dtype=at.dtype)
     place[calls.op[inside]] = at
-    op = np.full(rank.steps * stretches, -1, dtype=np.int32)
+    op = np.full(stretches.until(rank.steps), -1, dtype=np.int32)
     op[at] = calls.op[inside]
     return place, op
 

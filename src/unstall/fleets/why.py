@@ -148,7 +148,7 @@ def _host_over(job: Job, index: int, peers: Sequence[int]) -> float:
     """Returns how much longer the host of a rank works than those of its peers, in ns per step. It neither waits nor
     sleeps then, nor waits in a launch for room in a full queue, as the host of a busy device does."""
     shapes, steps = job.shapes, len(job.settled)
-    begins = job.settled.start * shapes.stretches
+    begins = shapes.stretches.until(job.settled.start)
     ranks = [index, *peers]
     host = np.array([shapes.buckets[each].host for each in ranks])
     own = np.maximum(host - job.idle.of(ranks).of_ranks, 0)[:, begins:].sum(axis=1) / max(steps, 1)
