@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -90,3 +93,35 @@ def test_the_median_is_that_of_numpy(count: int) -> None:
     table = np.random.default_rng(count).normal(size=(count, 3))
     assert grouping.median(table).tolist() == np.median(table, axis=0).tolist()
     assert grouping.median(table.T, axis=1).tolist() == np.median(table, axis=0).tolist()
+
+
+@given(st.integers(1, 12).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.tuples(*2 * [st.integers(0, n - 1)])))))
+def test_components_are_all_that_pairs_connect(case: tuple[int, list[tuple[int, int]]]) -> None:
+    count, pairs = case
+    expected = list(range(count))
+    for _ in range(count):
+        for one, other in pairs:
+            expected[one] = expected[other] = min(expected[one], expected[other])
+    columns = np.array(pairs, np.int64).reshape(-1, 2)
+    assert grouping.components(count, columns[:, 0], columns[:, 1]).tolist() == expected
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_a_long_chain_is_connected_in_few_rounds(shuffled: bool) -> None:
+    count = 1 << 12
+    chain = np.random.default_rng(1).permutation(count) if shuffled else np.arange(count)
+    lines = 0
+
+    def counting(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        lines += event == "line" and frame.f_code is grouping.components.__code__
+        return counting
+
+    before = sys.gettrace()
+    sys.settrace(counting)
+    try:
+        found = grouping.components(count, chain[:-1], chain[1:])
+    finally:
+        sys.settrace(before)
+    assert not found.any()
+    assert lines < 12 * (12 + 2 * 12)

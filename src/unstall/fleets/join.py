@@ -19,6 +19,7 @@ from unstall.fleets.summarise import KINDS
 from unstall.fleets.summary import Group, Rank
 from unstall.locate.collectives import Kind
 from unstall.timeline.columns import I64
+from unstall.timeline.grouping import components
 
 SEND_RECEIVE = KINDS.index(Kind.SEND_RECEIVE)
 """The index of the kind of sends and receives in `KINDS`."""
@@ -154,15 +155,8 @@ def _messages(ranks: Sequence[Rank], numbers: Sequence[I64]) -> list[I64]:
     for column in way:
         same &= np.diff(column[order]) == 0
     at = np.flatnonzero(same)
-    one, other = call[order[at]], call[order[at + 1]]
-
     joint = np.full(int(first[-1]), -1, dtype=np.int64)
-    joint[call] = call
-    while (joint[one] != joint[other]).any():
-        least = np.minimum(joint[one], joint[other])
-        for each in (one, other):
-            np.minimum.at(joint, joint[each], least)
-            np.minimum.at(joint, each, least)
+    joint[call] = components(len(joint), call[order[at]], call[order[at + 1]])[call]
     rank_of = np.repeat(np.arange(len(ranks)), np.diff(first))
     is_known = joint >= 0
     pairs, counts = np.unique(joint[is_known] * len(ranks) + rank_of[is_known], return_counts=True)

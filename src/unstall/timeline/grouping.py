@@ -129,6 +129,29 @@ def by_text(texts: I32, meaning: Callable[[int], int]) -> I64:
     return np.array([meaning(index) for index in indices.tolist()], dtype=np.int64)[which]
 
 
+def components(count: int, one: I64, other: I64) -> I64:
+    """Returns, for each of the numbers from 0 to `count` - 1, the least number to which pairs connect it, be it through
+    others. `one` and `other` have the numbers of each pair."""
+    numbers = np.arange(count)
+    root = numbers
+    while len(one):
+        # Each root with a neighbour joins its least one, so each round leaves at most half of these roots.
+        to = np.full(count, count)
+        np.minimum.at(to, one, other)
+        np.minimum.at(to, other, one)
+        to = np.where(to < count, to, numbers)
+        to = np.where((to[to] == numbers) & (numbers < to), numbers, to)  # two that chose each other; no longer rings
+        while (to != (onward := to[to])).any():
+            to = onward
+        root, one, other = to[root], to[one], to[other]
+        apart = one != other
+        one, other = one[apart], other[apart]
+    least = np.full(count, count)
+    np.minimum.at(least, root, numbers)
+    found: I64 = least[root]
+    return found
+
+
 def union(start: I64, end: I64) -> tuple[I64, I64]:
     """Returns `(starts, ends)` of the union of the given intervals: intervals that do not overlap,
     in ascending order.
