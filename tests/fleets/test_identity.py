@@ -50,6 +50,11 @@ def test_what_the_trace_says_counts_more_than_its_name() -> None:
         ("__import__('os')", ()),
         ("[" * 5000, ()),
         ("", ()),
+        ("[0, \ud800]", ()),
+        ("[131071]", (131_071,)),
+        ("[131072]", ()),
+        ("[0x10]", ()),  # Python's, not JSON
+        ("[" + "0, " * (1 << 17) + "0]", ()),
     ],
 )
 def test_ranks_of_a_group_are_read_or_unknown(text: str, ranks: tuple[int, ...]) -> None:

@@ -3,14 +3,15 @@ summary is needed afterwards."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from unstall.decoding import from_json
 from unstall.diagnose.analyse import analyse
 from unstall.diagnose.graphed_checks import without_checks
 from unstall.diagnose.input_check import load_usable
@@ -33,6 +34,7 @@ from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I8, I32, I64, Bool, DeviceKind, Timeline
 from unstall.timeline.grouping import by_text, distinct, groups, is_in, order_of
 from unstall.timeline.intervals import Intervals
+from unstall.timeline.limits import MOST_RANKS
 from unstall.what_if.edits import parse
 from unstall.what_if.subject import Subject
 
@@ -40,7 +42,7 @@ KINDS = tuple(Kind)
 _ANNOTATED = "nccl:"  # begins the annotations of torch's process group around what it launches
 _CODE = {kind: code for code, kind in enumerate(KINDS)}
 _WAYS = {"send": 1, "recv": 2}  # torch's names of single sends and receives
-_MOST_MEMBERS = 1 << 17
+_Member = Annotated[int, msgspec.Meta(ge=0, lt=MOST_RANKS)]
 _SOME = 64  # rows that tell what a place is
 _AT_ONCE = 1 << 16  # rows: their columns fit into the cache
 _WORTH = 1000  # ns: if a line costs less in a stretch, the cost is not kept by line
@@ -290,16 +292,13 @@ class _Told:
 
 def ranks_in(text: str) -> tuple[int, ...]:
     """Returns the ranks in a text such as "[0, 1, 2, 3]", in ascending order. Returns () if the text is shortened ("[0,
-    1, ..., 63]") or is not a list of ranks."""
-    if not text.startswith("[") or len(text) > 16 * _MOST_MEMBERS:
+    1, ..., 63]"), is not a list of ranks, or has more than a job may have."""
+    if not text.startswith("[") or text.count(",") >= MOST_RANKS:
         return ()
     try:
-        ranks = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return tuple(sorted(set(from_json(text, list[_Member]))))
+    except (msgspec.MsgspecError, UnicodeError):
         return ()
-    if not isinstance(ranks, list) or not all(type(rank) is int and 0 <= rank < _MOST_MEMBERS for rank in ranks):
-        return ()
-    return tuple(sorted(set(ranks)))
 
 
 def _calls(run: Run, work: _Work, told: _Told, places: _Places, rank: int) -> Calls:
