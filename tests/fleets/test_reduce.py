@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profiles import examples
 from replay.invented import Do, Op, program, programs, random_program
 
-from unstall.fleets.reduce import reduce
+from unstall.fleets.reduce import _touches, reduce
 from unstall.locate.steps import find_steps
 from unstall.read import load
 from unstall.replay.build import build
@@ -118,3 +118,14 @@ def test_launches_stay_where_the_queue_decides() -> None:
     keep = made.ops.stream == 1
     assert len(reduce(made, keep).program.instructions) > 100
     assert_same_times(made, keep)
+
+
+def test_syncs_of_a_device_with_many_streams_cost_no_more_than_what_is_launched_on_these() -> None:
+    launch = [Do(Code.LAUNCH, stream=stream, ops=(Op(5, stream=stream),)) for stream in range(50)]
+    sync = [Do(Code.SYNC_DEVICE, stream=device) for device in (0, -1, 1) for _ in range(50)]
+    made = program(*launch, *sync, *launch[:2], devices=[0] * 49 + [1])
+    streams, rows = _touches(made, np.zeros(len(made.instructions), dtype=np.bool_))
+    assert len(rows) == 50 + 2 * 2  # not another 50 * 150
+    assert list(zip(streams.tolist(), rows.tolist(), strict=True))[:6] == [
+        (0, 0), (0, 149), (0, 200), (1, 1), (1, 149), (1, 201),
+    ]  # fmt: skip

@@ -194,20 +194,28 @@ def _with_folded(do: Instructions, folds: Bool) -> I64:
 
 def _touches(program: Program, folds: Bool) -> tuple[I64, I64]:
     """Returns `(streams, rows)`: all pairs of a stream and an instruction that reads or changes the state of this
-    stream. The pairs are sorted by stream, then by instruction."""
+    stream. The pairs are sorted by stream, then by instruction. A sync of a device touches all of its streams. Only the
+    last one before another instruction that touches the stream is returned."""
     do, ops = program.instructions, program.ops
     on = np.flatnonzero(is_one_of(do.code, _ON_STREAM) & ~folds)
-    streams: list[np.ndarray] = [do.stream[on], ops.stream]
-    rows: list[np.ndarray] = [on, program.launcher]
-    for row in np.flatnonzero(do.code == Code.SYNC_DEVICE).tolist():
-        device = int(do.stream[row])
-        every = np.flatnonzero((program.device_of_stream == device) | (device == -1))
-        streams.append(every)
-        rows.append(np.full(len(every), row))
-    # They come in a few sorted runs, which this sort merges.
-    pairs = np.sort(np.concatenate(streams).astype(np.int64) * len(do) + np.concatenate(rows), kind="stable")
+    stream = np.concatenate([do.stream[on], ops.stream]).astype(np.int64)
+    row = np.concatenate([on, program.launcher])
+    sync = np.flatnonzero(do.code == Code.SYNC_DEVICE)
+    device = do.stream[sync].astype(np.int64)  # -1: all of them
+    size = len(do)
+    by_device = np.sort((device + 1) * size + sync)
+    begin = (program.device_of_stream[stream].astype(np.int64) + 1) * size
+    synced = np.maximum(_last_before(by_device, begin + row) - begin, _last_before(sync[device < 0], row))
+    pairs = np.concatenate([stream * size + row, (stream * size + synced)[synced >= 0]])
+    pairs.sort(kind="stable")  # they come in a few sorted runs, which this sort merges
     pairs = pairs[np.diff(pairs, prepend=-1) != 0]
-    return pairs // len(do), pairs % len(do)
+    return pairs // size, pairs % size
+
+
+def _last_before(ordered: I64, values: I64) -> I64:
+    """Returns, for each value, the last element of `ordered`, which ascends, that is less. -1 if there is none."""
+    last: I64 = np.append(ordered, -1)[np.searchsorted(ordered, values) - 1]
+    return last
 
 
 def _runs(program: Program, folds: Bool, ends_run: Bool, keep: Bool) -> I64:
