@@ -81,10 +81,48 @@ def test_a_damaged_summary_is_refused(encoded: bytes) -> None:
         damaged(encoded, step_start=replace(pack(np.zeros(6, np.int64)), alike=1 << 40)),
         damaged(encoded, step_start=replace(pack(np.zeros(6, np.int64)), data=b"")),
         damaged(encoded, costs={}),
+        damaged(encoded, instructions={}),
+        damaged(encoded, ops={}),
+        damaged(encoded, arrivals={}),
+        damaged(encoded, threads=-1),
+        damaged(encoded, threads=10**12),
+        damaged(encoded, engines=-1),
     ]
     for data in bad:
         with pytest.raises(TraceError):
             decode(data)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("calls", "kind", 99),
+        ("calls", "kind", -1),
+        ("calls", "position", 10**9),
+        ("calls", "position", 4),  # of four in each step
+        ("calls", "position", -1),
+        ("costs", "stretch", -1),
+        ("costs", "stretch", 5),
+        ("instructions", "code", 99),
+        ("instructions", "thread", 10**6),
+        ("ops", "stream", -1),
+        ("ops", "duration", -1),
+    ],
+)
+def test_a_number_that_its_column_may_not_have_is_refused(encoded: bytes, table: str, column: str, value: int) -> None:
+    packed = getattr(msgspec.msgpack.decode(zlib.decompress(encoded), type=Summary), table)
+    numbers = unpack(packed[column]).copy()
+    numbers[-1] = value
+    with pytest.raises(TraceError):
+        decode(damaged(encoded, **{table: {**packed, column: pack(numbers)}}))
+
+
+def test_steps_that_are_not_in_order_are_refused(encoded: bytes) -> None:
+    summary = msgspec.msgpack.decode(zlib.decompress(encoded), type=Summary)
+    starts, ends = unpack(summary.step_starts), unpack(summary.step_ends)
+    for changes in ({"step_starts": starts[::-1]}, {"step_ends": np.append(starts[0] - 1, ends[1:])}):
+        with pytest.raises(TraceError):
+            decode(damaged(encoded, **{name: pack(column) for name, column in changes.items()}))
 
 
 def test_it_is_small(encoded: bytes) -> None:

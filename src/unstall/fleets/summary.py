@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,7 +21,9 @@ from unstall._version import __version__
 from unstall.decoding import from_msgpack
 from unstall.errors import TraceError
 from unstall.fleets.reduce import Arrivals
+from unstall.locate.collectives import Kind
 from unstall.replay.program import Instructions, Ops, Program, Recorded
+from unstall.replay.validate import MOST_THREADS, check
 from unstall.result import Finding, Where
 from unstall.timeline.columns import I64, Table
 
@@ -230,7 +232,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     device_of_stream: Packed
     step_starts: Packed
     step_ends: Packed
-    threads: int
+    threads: Annotated[int, msgspec.Meta(ge=0, le=MOST_THREADS)]
     engines: int
     capacity: int
     inferred: tuple[str, ...]
@@ -309,12 +311,16 @@ def unpack_table(cls: type[_Table], packed: dict[str, Packed], **more: np.ndarra
     for name, kind in cls.__annotations__.items():
         if name in more:
             continue
-        if name not in packed:
-            raise ValueError(f"no column {name}")
-        columns[name] = _unpacked(packed[name], types.get(kind, np.int64))
+        columns[name] = _unpacked(_named(packed, name), types.get(kind, np.int64))
     if len({len(column) for column in columns.values()} - {0 if more else -1}) > 1:
         raise ValueError(f"the columns of {cls.__name__} differ in length")
     return cls(**columns)
+
+
+def _named(packed: dict[str, Packed], name: str) -> Packed:
+    if name not in packed:
+        raise ValueError(f"no column {name}")
+    return packed[name]
 
 
 class Rank(msgspec.Struct, frozen=True, eq=False):
@@ -360,7 +366,7 @@ def decode(data: bytes) -> Rank:
     """Decodes a summary that `encode` made, and checks it.
 
     Raises:
-        TraceError: The data is not a summary of this version of unstall, or an array is damaged.
+        TraceError: The data is not a summary of this version of unstall, or an array is missing or damaged.
     """
     try:
         opened = zlib.decompressobj()
@@ -374,15 +380,15 @@ def decode(data: bytes) -> Rank:
 
 def _decoded(summary: Summary) -> Rank:
     none = {
-        "host": constant(-1, len(_unpacked(summary.instructions["code"])), np.int32),
+        "host": constant(-1, len(_unpacked(_named(summary.instructions, "code"))), np.int32),
         "recorded": np.zeros((0, len(Recorded)), dtype=np.int32),
     }
-    ops = unpack_table(Ops, summary.ops, device=constant(-1, len(_unpacked(summary.ops["stream"])), np.int32))
+    ops = unpack_table(Ops, summary.ops, device=constant(-1, len(_unpacked(_named(summary.ops, "stream"))), np.int32))
     program = Program(
         instructions=unpack_table(Instructions, summary.instructions, **none),
         ops=ops,
         threads=summary.threads,
-        device_of_stream=unpack(summary.device_of_stream).astype(np.int32),
+        device_of_stream=_unpacked(summary.device_of_stream, np.int32),
         engines=summary.engines,
         capacity=summary.capacity,
         step_starts=unpack(summary.step_starts),
@@ -390,7 +396,7 @@ def _decoded(summary: Summary) -> Rank:
         thread_of=np.arange(summary.threads, dtype=np.int32),
         notes=summary.inferred,
     )
-    arrivals = Arrivals(*(_unpacked(summary.arrivals[name]).reshape(-1, 3) for name in ("host", "device")))
+    arrivals = Arrivals(*(_unpacked(_named(summary.arrivals, name)).reshape(-1, 3) for name in ("host", "device")))
     calls, costs = unpack_table(Calls, summary.calls), unpack_table(Costs, summary.costs)
     rank = Rank(
         replace(summary, calls={}, costs={}, instructions={}, ops={}, arrivals={}),  # all in the tables by now
@@ -407,24 +413,40 @@ def _decoded(summary: Summary) -> Rank:
 
 
 def _check(rank: Rank) -> None:
-    """Raises ValueError if an index of the summary points outside of its table."""
+    """Raises ValueError if an index of the summary points outside of its table, if a number is none that the column may
+    have, or if the program cannot be replayed."""
     calls, costs, program, summary = rank.calls, rank.costs, rank.program, rank.summary
-    within = (
-        ("calls.op", calls.op, -1, len(program.ops)),
-        ("calls.group", calls.group, 0, len(summary.groups)),
-        ("calls.place", calls.place, -1, len(summary.places)),
-        ("calls.step", calls.step, -1, rank.steps),
-        ("costs.place", costs.place, -1, len(summary.places)),
-        ("costs.step", costs.step, 0, rank.steps),
-        ("costs.kind", costs.kind, 0, len(Cost)),
-        ("step_starts", program.step_starts, 0, len(program.instructions)),
-        ("step_ends", program.step_ends, 0, len(program.instructions)),
-    )
-    for name, column, least, end in within:
-        if len(column) and (column.min() < least or column.max() >= end):
-            raise ValueError(f"{name} points outside of its table")
     lengths = (len(rank.step_end), len(program.step_starts), len(program.step_ends))
     if not rank.steps or set(lengths) != {rank.steps}:
         raise ValueError("its steps differ in number")
-    if len(rank.arrivals.host) != len(program.ops) or len(rank.comm_factors) != len(calls):
+    if {len(rank.arrivals.host), len(rank.arrivals.device)} != {len(program.ops)}:
+        raise ValueError("its arrivals differ in number from its ops")
+    if len(rank.comm_factors) != len(calls):
         raise ValueError("its columns differ in length")
+    _check_within(calls.step, -1, rank.steps, "calls.step")
+    _check_within(costs.step, 0, rank.steps, "costs.step")
+    in_step = np.bincount(calls.step[calls.step >= 0], minlength=rank.steps)
+    inside = calls.step >= 0
+    within: tuple[tuple[str, I64, int | I64, int | I64], ...] = (
+        ("calls.op", calls.op, -1, len(program.ops)),
+        ("calls.group", calls.group, 0, len(summary.groups)),
+        ("calls.kind", calls.kind, 0, len(Kind)),
+        ("calls.place", calls.place, -1, len(summary.places)),
+        ("calls.position", calls.position, np.where(inside, 0, -1), np.where(inside, in_step[calls.step], 0)),
+        ("costs.place", costs.place, -1, len(summary.places)),
+        ("costs.stretch", costs.stretch, 0, in_step[costs.step] + 1),
+        ("costs.kind", costs.kind, 0, len(Cost)),
+        ("step_starts", program.step_starts, 0, len(program.instructions)),
+        ("step_ends", program.step_ends, program.step_starts, len(program.instructions)),
+    )
+    for name, column, least, end in within:
+        _check_within(column, least, end, name)
+    if (np.diff(program.step_starts) < 0).any():
+        raise ValueError("its steps are not in order")
+    check(program)
+
+
+def _check_within(column: I64, least: int | I64, end: int | I64, name: str) -> None:
+    """Raises ValueError if the column has a number that is less than `least`, or not less than `end`."""
+    if ((column < least) | (column >= end)).any():
+        raise ValueError(f"{name} points outside of its table")
