@@ -103,6 +103,17 @@ def test_a_saved_run_is_explained_as_the_recorded_one_is(saved: bytes, timeline:
     assert explain(loaded(saved)).result == explain(timeline).result
 
 
+def test_columns_after_a_header_without_padding_are_explained_too(saved: bytes, timeline: Timeline) -> None:
+    content = members(saved)
+    for name, member in content.items():
+        if name.endswith(".npy"):
+            content[name] = member.replace(b" \n", b"\n", 1)
+    found = loaded(packed(content))
+    assert equal(found, timeline)
+    assert all(column.flags.aligned for column in (found.host.start, found.device.launch))
+    assert explain(found).result == explain(timeline).result
+
+
 def test_the_content_decides_and_not_the_name(timeline: Timeline, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     timeline.save(path)

@@ -250,7 +250,8 @@ def _column(member: bytes, dtype: np.dtype[Any], name: str) -> NDArray[Any]:
         raise ValueError(f"{name} is no column of {dtype}")
     if int(header[2]) * dtype.itemsize != len(member) - header.end():
         raise ValueError(f"{name} is not as long as it says")
-    return np.frombuffer(member, dtype, offset=header.end())
+    column = np.frombuffer(member, dtype, offset=header.end())
+    return column if column.flags.aligned else column.copy()  # numpy pads the header, others may not
 
 
 def _check_indices(timeline: Timeline, path: Path) -> None:
