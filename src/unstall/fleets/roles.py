@@ -11,7 +11,7 @@ import numpy as np
 
 from unstall.fleets.join import SEND_RECEIVE, Joined
 from unstall.fleets.summarise import KINDS
-from unstall.fleets.summary import Rank
+from unstall.fleets.summary import Group, Rank
 from unstall.locate.collectives import Kind
 from unstall.timeline.columns import I64
 
@@ -68,6 +68,7 @@ def roles_of(ranks: Sequence[Rank], joined: Joined) -> Roles:
     """
     told = [next((use for pattern, use in _BY_NAME if pattern.search(group.name)), None) for group in joined.groups]
     calls, kinds = _calls_of_groups(ranks, joined)
+    beside = _most_beside(joined.groups, calls)
     use = []
     for number, by_name in enumerate(told):
         mine = kinds[number]
@@ -79,7 +80,7 @@ def roles_of(ranks: Sequence[Rank], joined: Joined) -> Roles:
             use.append(PIPELINE)
         elif any(mine.get(kind) for kind in _EXCHANGES):
             use.append(EXPERT)
-        elif _is_innermost(number, joined, calls):
+        elif _is_innermost(joined.groups[number].ranks, calls[number], beside[number]):
             use.append(TENSOR)
         else:
             use.append(DATA if mine else OTHER)
@@ -95,26 +96,38 @@ def _calls_of_groups(ranks: Sequence[Rank], joined: Joined) -> tuple[list[float]
     return [float(sum(each.values())) for each in kinds], kinds
 
 
-def _is_innermost(number: int, joined: Joined, calls: list[float]) -> bool:
+def _is_innermost(ranks: Sequence[int], calls: float, beside: float) -> bool:
     """Returns whether a group looks like tensor parallelism: its ranks have consecutive numbers, and it communicates at
     least twice as often as each other group that shares ranks with it.
 
     Frameworks give consecutive ranks to tensor parallelism, because its collectives run in every layer.
 
     Args:
-        number: The index of the group in `joined.groups`.
-        joined: The collectives of the job.
-        calls: For each group, the number of its collectives.
+        ranks: The ranks of the group, in ascending order.
+        calls: The number of its collectives.
+        beside: The largest number of collectives of a group that shares ranks with it, as `_most_beside` returns it.
     """
-    group = joined.groups[number]
-    if len(group.ranks) < 2 or group.ranks[-1] - group.ranks[0] != len(group.ranks) - 1:
+    if len(ranks) < 2 or ranks[-1] - ranks[0] != len(ranks) - 1:
         return False
-    others = [
-        calls[other]
-        for other, each in enumerate(joined.groups)
-        if other != number and set(each.ranks) & set(group.ranks) and each.ranks != group.ranks and calls[other]
-    ]
-    return bool(others) and calls[number] >= _TENSOR_TIMES * max(others)
+    return beside > 0 and calls >= _TENSOR_TIMES * beside
+
+
+def _most_beside(groups: Sequence[Group], calls: Sequence[float]) -> list[float]:
+    """Returns, for each group, the largest number of collectives of a group that shares some of its ranks, and not just
+    these. 0 if there is none. `calls` has the number of collectives of each group."""
+    numbers: dict[tuple[int, ...], int] = {}
+    like = [numbers.setdefault(group.ranks, len(numbers)) for group in groups]  # equal if the ranks are
+    most: dict[int, tuple[float, int, float]] = {}  # by rank: of its busiest group, which that is, of the next other
+    for number in sorted(range(len(groups)), key=calls.__getitem__):
+        mine = like[number]
+        for rank in groups[number].ranks:
+            count, which, second = most.get(rank, (0, -1, 0))
+            most[rank] = calls[number], mine, second if which == mine else count
+    found = []
+    for number, group in enumerate(groups):
+        of_ranks = (most[rank] for rank in group.ranks)
+        found.append(max((second if which == like[number] else count for count, which, second in of_ranks), default=0))
+    return found
 
 
 def _stages(ranks: Sequence[Rank], use: Sequence[str], joined: Joined) -> I64:
