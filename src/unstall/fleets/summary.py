@@ -42,13 +42,11 @@ class Packed(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         type: The type of an integer: "i1", "i2", "i4" or "i8" (little-endian), the smallest that fits.
-        width: The number of integers in a row. 1 if the array has one dimension.
         data: The bytes of the integers. If all are equal, the bytes of one.
         alike: The number of integers if all are equal. Otherwise -1.
     """
 
     type: str
-    width: int
     data: bytes
     alike: int = -1
 
@@ -240,19 +238,18 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pack(column: np.ndarray) -> Packed:
-    """Packs an array of integers into bytes. The array has one dimension, or two dimensions."""
+    """Packs an array of integers of one dimension into bytes."""
     low, high = (int(column.min()), int(column.max())) if column.size else (0, 0)
     kind = next(name for name, most in _TYPES.items() if ~most <= low and high <= most)
-    width = column.shape[1] if column.ndim == 2 else 1
     alike = column.size if low == high and 0 < column.size <= _MOST_ALIKE else -1
-    return Packed(kind, width, np.ascontiguousarray(column if alike < 0 else low, dtype=f"<{kind}").tobytes(), alike)
+    return Packed(kind, np.ascontiguousarray(column if alike < 0 else low, dtype=f"<{kind}").tobytes(), alike)
 
 
 def unpack(packed: Packed) -> I64:
     """Returns a packed array as int64. It is read-only if all of its integers are equal.
 
     Raises:
-        ValueError: The type, the width or the number of bytes is not valid.
+        ValueError: The type or the number of bytes is not valid.
     """
     return _unpacked(packed, np.int64)
 
@@ -273,7 +270,7 @@ def _constant(value: int, size: int, dtype: np.dtype) -> np.ndarray:
 def _unpacked(packed: Packed, dtype: DTypeLike | None = None) -> np.ndarray:
     """Returns a packed array as integers of the type `dtype`. By default, in the type in which it is packed: it then
     takes no more memory."""
-    if packed.type not in _TYPES or not 1 <= packed.width <= 64 or packed.alike > _MOST_ALIKE:
+    if packed.type not in _TYPES or packed.alike > _MOST_ALIKE:
         raise ValueError(f"a column of type {packed.type!r}")
     column = np.frombuffer(packed.data, dtype=f"<{packed.type}")
     if packed.alike >= 0:
@@ -281,7 +278,7 @@ def _unpacked(packed: Packed, dtype: DTypeLike | None = None) -> np.ndarray:
         column = constant(value, packed.alike, dtype or column.dtype)
     elif dtype is not None:
         column = column.astype(dtype)
-    return column.reshape(-1, packed.width) if packed.width > 1 else column
+    return column
 
 
 def pack_table(table: msgspec.Struct, leave_out: tuple[str, ...] = ()) -> dict[str, Packed]:
@@ -299,7 +296,7 @@ def unpack_table(cls: type[_Table], packed: dict[str, Packed], **more: np.ndarra
     """Returns an instance of `cls` whose attributes are the unpacked arrays.
 
     Args:
-        cls: A dataclass whose attributes are arrays of integers.
+        cls: A struct whose attributes are arrays of integers.
         packed: The packed arrays by name, as `pack_table` returns them.
         **more: Attributes that are not in `packed`.
 
