@@ -1,4 +1,5 @@
-"""The cache of summaries, in the user's cache folder. It finds a summary by the content of its trace."""
+"""The cache of summaries, in the user's cache folder. It finds a summary by the content of its trace, wherever
+the trace is."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import msgspec
 from unstall._version import __version__
 from unstall.errors import TraceError, UsageError
 from unstall.files import write_atomically
-from unstall.fleets.summary import SCHEMA, decode
+from unstall.fleets.summary import SCHEMA, at_path, decode
 
 _MOST_BYTES = 2 << 30
 
@@ -31,15 +32,15 @@ def folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "unstall" / "ranks"
 
 
-def find(asked: tuple[object, ...]) -> bytes | None:
-    """Returns the encoded summary that was kept for `asked`: the digest of a trace, and all else that the summary
-    depends on, as JSON can encode it. Returns None if there is none, or if it is damaged."""
+def find(asked: tuple[object, ...], path: str) -> bytes | None:
+    """Returns the encoded summary that was kept for `asked`, as that of a trace at `path`: `asked` is the digest of the
+    trace, and all else that the summary depends on, as JSON can encode it. Returns None if there is none, or if it is
+    damaged."""
     try:
         data = _entry(asked).read_bytes()
-        decode(data)
+        return data if decode(data).summary.path == path else at_path(data, path)
     except (OSError, RuntimeError, TraceError):
         return None
-    return data
 
 
 def keep(asked: tuple[object, ...], data: bytes) -> None:

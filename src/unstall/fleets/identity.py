@@ -38,10 +38,16 @@ def identify(timeline: Timeline, path: Path) -> Identity:
         timeline: The trace that was read.
         path: The path of the trace.
     """
+    named = told_by_name(path)
+    if timeline.meta.rank is not None and timeline.meta.rank >= 0:
+        return Identity(timeline.meta.rank, "distributedInfo", named.machine)
+    return named
+
+
+def told_by_name(path: Path) -> Identity:
+    """Returns what the name of a trace's file and that of its folder tell about the rank."""
     handler = re.match(_BY_HANDLER, path.name)
     machine = handler["host"] if handler and not re.search(_RANK, handler["host"]) else None
-    if timeline.meta.rank is not None and timeline.meta.rank >= 0:
-        return Identity(timeline.meta.rank, "distributedInfo", machine)
     stem = re.sub(_ENDINGS, "", path.name)
     for text in (stem, path.parent.name):
         if found := re.search(_RANK, text):

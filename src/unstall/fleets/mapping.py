@@ -9,6 +9,7 @@ import msgspec
 
 from unstall.errors import UnstallError, UsageError
 from unstall.fleets import cache
+from unstall.fleets.identity import told_by_name
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +60,8 @@ def map_file(task: Task) -> Mapped:
         before = _version(task.path)
         if task.cache or not task.alone:
             digest = cache.digest(task.path)
-        asked = (digest, task.path, task.step, task.user, task.edits)
-        kept = cache.find(asked) if task.cache else None
+        asked = (digest, *told_by_name(Path(task.path)), task.step, task.user, task.edits)
+        kept = cache.find(asked, task.path) if task.cache else None
         if kept is not None:
             return Mapped(path=task.path, digest=digest, data=kept)
         from unstall.fleets.summarise import summarise

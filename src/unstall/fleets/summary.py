@@ -366,13 +366,22 @@ def decode(data: bytes) -> Rank:
         TraceError: The data is not a summary of this version of unstall, or an array is missing or damaged.
     """
     try:
-        opened = zlib.decompressobj()
-        summary = from_msgpack(opened.decompress(data, _MOST_BYTES), Summary)
-        if summary.schema != SCHEMA or summary.version != __version__ or opened.unconsumed_tail:
-            raise TraceError(f"a rank's summary of another version: {summary.version}")
-        return _decoded(summary)
+        return _decoded(_opened(data))
     except (zlib.error, msgspec.MsgspecError, ValueError) as error:
         raise TraceError(f"not a whole summary of a rank: {error}") from None
+
+
+def at_path(data: bytes, path: str) -> bytes:
+    """Returns the encoded summary of a trace that `decode` decodes, with another path of the trace."""
+    return encode(replace(_opened(data), path=path))
+
+
+def _opened(data: bytes) -> Summary:
+    opened = zlib.decompressobj()
+    summary = from_msgpack(opened.decompress(data, _MOST_BYTES), Summary)
+    if summary.schema != SCHEMA or summary.version != __version__ or opened.unconsumed_tail:
+        raise TraceError(f"a rank's summary of another version: {summary.version}")
+    return summary
 
 
 def _decoded(summary: Summary) -> Rank:
