@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import msgspec
 import numpy as np
@@ -11,9 +12,11 @@ from fleets.jobs import Arrival, RankTrace, job
 from traces import TraceBuilder
 
 from unstall.fleets.host_time import host_time
-from unstall.fleets.summarise import KINDS, summarise
+from unstall.fleets.summarise import KINDS, _Told, summarise
 from unstall.fleets.summary import decode
 from unstall.locate.collectives import Kind
+from unstall.read import load
+from unstall.timeline.columns import Timeline
 
 
 def _runs_ahead(rank: RankTrace) -> Iterator[Arrival]:
@@ -91,3 +94,20 @@ def test_threads_that_take_turns_share_their_time() -> None:
     # Threads of their own have all their time.
     apart = sum(each.sum() for _, each, _ in host_time(timeline, np.arange(len(timeline.threads), dtype=np.int32)))
     assert apart > time.sum() + 100_000
+
+
+def test_a_group_is_looked_up_once_however_many_operations_it_has(tmp_path: Path) -> None:
+    def train(rank: RankTrace) -> Iterator[Arrival]:
+        with rank.step():
+            for number in range(30):
+                rank.kernels(1, 50)
+                group = "second" if number % 3 else "first"
+                yield rank.collective("allreduce", range(rank.world), us=20, group=group)
+
+    timeline = load(job(train, tmp_path, ranks=2)[0])
+    told = _Told(timeline)
+    with patch.object(Timeline, "text", autospec=True, side_effect=Timeline.text) as asked:
+        numbers = told.group(timeline.collectives.op.astype(np.int64))
+    assert numbers.tolist() == [int(number % 3 > 0) for number in range(30)]
+    assert [group.name for group in told.groups] == ["first", "second"]
+    assert asked.call_count == 2 * 2  # the name and the members of each

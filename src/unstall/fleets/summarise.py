@@ -272,13 +272,18 @@ class _Told:
         `timeline.device`."""
         timeline = self._timeline
         columns = [self.column(name, ops) for name in ("group", "members", "ranks")]
+        alike = np.zeros(len(ops), dtype=np.int64)
+        for column in columns:
+            found, which = distinct(column)
+            alike = distinct(alike * len(found) + which)[1]
         result = np.empty(len(ops), dtype=np.int64)
-        for number, (name, members, size) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        for _, mine in sorted(groups(alike), key=lambda each: int(each[1][0])):  # by their first op
+            name, members, size = (int(column[mine[0]]) for column in columns)
             key = (timeline.text(name), timeline.text(members), size)
             if key not in self._number:
                 self._number[key] = len(self.groups)
                 self.groups.append(self._described(*key))
-            result[number] = self._number[key]
+            result[mine] = self._number[key]
         return result
 
     def _described(self, name: str, members: str, size: int) -> Group:
