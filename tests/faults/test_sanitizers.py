@@ -21,6 +21,9 @@ _FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit
 _LIBRARIES = ("libasan.so", "libubsan.so")
 _OPTIONS = "detect_leaks=0:handle_segv=0"  # Python keeps memory until it ends; programs of some tests crash on purpose
 _ROOMS = (
+    "tests/test_rows.py",
+    "tests/test_ancestry.py",
+    "tests/test_grouping.py",
     "tests/read",
     "tests/replay",
     "tests/lines",
