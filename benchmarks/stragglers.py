@@ -272,7 +272,7 @@ def program_of(model: Model, stage: int) -> tuple[Program, dict[Op, int]]:
     )
     columns = {name: full(0, ops, np.int64) for name in ("duration", "latency", "gap", "lag", "tail", "uncached")}
     columns |= {name: full(-1, ops, np.int32) for name in ("engine", "after", "device")}
-    columns |= {name: full(0, ops, np.int32) for name in ("share", "blocks", "cached")}
+    columns |= {name: full(0, ops, np.int32) for name in ("share", "blocks", "cached", "data")}
     return (
         Program(
             instructions=instructions,
