@@ -247,6 +247,21 @@ count_values(const Columns *column, Values *values)
     return 0;
 }
 
+/* Takes a column of values and one for the result, and counts the rows of each value. Returns -1 if it cannot, or if the
+   values lie far apart: `result` is then None. */
+static int
+take_values(PyObject *const *arguments, Py_ssize_t given, Columns *held, Values *values, PyObject **result)
+{
+    if (take(arguments, given, "08", 1, held) < 0 || count_values(held, values) < 0) {
+        return -1;
+    }
+    if (!values->span) {
+        *result = Py_NewRef(Py_None);
+        return -1;
+    }
+    return 0;
+}
+
 PyDoc_STRVAR(distinct_doc, "distinct(values, index)\n--\n\n"
                            "See `grouping.distinct`: the distinct values, as bytes of int64. None if they lie far apart.");
 
@@ -256,11 +271,7 @@ distinct(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t giv
     Columns held = {0};
     Values values = {0};
     PyObject *result = NULL;
-    if (take(arguments, given, "08", 1, &held) < 0 || count_values(&held, &values) < 0) {
-        goto done;
-    }
-    if (!values.span) {
-        result = Py_NewRef(Py_None);
+    if (take_values(arguments, given, &held, &values, &result) < 0) {
         goto done;
     }
     result = PyBytes_FromStringAndSize(NULL, values.found * (Py_ssize_t)sizeof(int64_t));
@@ -294,11 +305,7 @@ grouped(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t give
     Columns held = {0};
     Values values = {0};
     PyObject *result = NULL;
-    if (take(arguments, given, "08", 1, &held) < 0 || count_values(&held, &values) < 0) {
-        goto done;
-    }
-    if (!values.span) {
-        result = Py_NewRef(Py_None);
+    if (take_values(arguments, given, &held, &values, &result) < 0) {
         goto done;
     }
     result = PyList_New(values.found);
