@@ -19,7 +19,7 @@ from unstall.fleets.summarise import KINDS
 from unstall.fleets.summary import Group, Rank
 from unstall.locate.collectives import Kind
 from unstall.timeline.columns import I64
-from unstall.timeline.grouping import components
+from unstall.timeline.grouping import components, ranges
 
 SEND_RECEIVE = KINDS.index(Kind.SEND_RECEIVE)
 """The index of the kind of sends and receives in `KINDS`."""
@@ -103,8 +103,7 @@ def join(ranks: Sequence[Rank]) -> Joined:
     chosen = chosen[np.argsort(np.minimum.reduceat(enqueued[order], first[:-1])[chosen], kind="stable")]
     counts = sizes[chosen]
     offset = np.append(0, np.cumsum(counts))
-    member = np.repeat(first[:-1][chosen] - offset[:-1], counts) + np.arange(int(counts.sum()))
-    at = order[member]
+    at = order[ranges(first[:-1][chosen], counts)]
     return Joined(known[0][lead][chosen], kind[lead][chosen], offset, rank_of[at], row[at], tuple(groups), notes)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.timeline.columns import I64
-from unstall.timeline.grouping import unique
+from unstall.timeline.grouping import ranges, unique
 
 _LEAST_WEIGHT = 1e-3  # in the preconditioner: an edge of no weight would leave a clock without a place
 _PRECISION = 1e-18  # of the squared error
@@ -125,10 +125,7 @@ class Forest(msgspec.Struct, frozen=True, eq=False):
 
 def _rows(first: I64, chosen: I64) -> I64:
     """Returns the numbers from first[i] to first[i + 1] - 1 for each i in `chosen`."""
-    counts = first[chosen + 1] - first[chosen]
-    offset = np.cumsum(counts) - counts
-    rows: I64 = np.repeat(first[chosen] - offset, counts) + np.arange(int(counts.sum()))
-    return rows
+    return ranges(first[chosen], first[chosen + 1] - first[chosen])
 
 
 class _Elimination:

@@ -45,9 +45,13 @@ def members(sorted_values: I64 | I32, wanted: I64 | I32) -> I64:
     """
     first = np.searchsorted(sorted_values, wanted, side="left")
     count = np.searchsorted(sorted_values, wanted, side="right") - first
-    offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    positions: I64 = np.repeat(first, count) + offset
-    return positions
+    return ranges(first, count)
+
+
+def ranges(first: I64, count: I64) -> I64:
+    """Returns the numbers from first[i] to first[i] + count[i] - 1 for each i, one range after the other."""
+    numbers: I64 = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(int(count.sum()))
+    return numbers
 
 
 def unique(values: _Column) -> _Column:
