@@ -134,9 +134,10 @@ def _edited(
             if edit.rank is not None and edit.rank not in path_of:
                 raise UsageError(f"{edit.text}: there is no trace of rank {edit.rank}")
             trying = list(path_of.values()) if edit.rank is None else [path_of[edit.rank]]
-            changed = again({**edits_of, **{path: (*edits_of.get(path, ()), text) for path in trying}}, trying)
+            wanted = {path: (*edits_of.get(path, ()), text) for path in trying}
+            changed = again({**edits_of, **wanted}, wanted.keys())
             unfit = {each.path for each in changed.unedited}
-            edits_of |= {path: (*edits_of.get(path, ()), text) for path in trying if path not in unfit}
+            edits_of |= {path: its for path, its in wanted.items() if path not in unfit}
             current = _job(changed)
             what = about(parse(text))
             said = tuple(dict.fromkeys(note for rank in current.ranks for note in _new_notes(rank, job)))
