@@ -25,23 +25,21 @@ from unstall.fleets.result import (
     Stage,
     Straggler,
 )
-from unstall.fleets.roles import PIPELINE
+from unstall.fleets.roles import EXCHANGES, PIPELINE
 from unstall.fleets.student import outlying_steps, slower_than_peers
 from unstall.fleets.summarise import KINDS
 from unstall.fleets.summary import Cost, Group, Rank
 from unstall.fleets.waiting import by_rank_and_step, covered
 from unstall.fleets.why import Lines, causes_of, lines_of
-from unstall.locate.collectives import Kind
 from unstall.result import Where
 from unstall.timeline.columns import I64, Bool
 from unstall.timeline.grouping import groups, median, unique
+from unstall.timeline.limits import MOST_RANKS
 
 _Reals = NDArray[np.float64]
 _WORTH = 0.01  # of a step: a rank that costs the job less is no straggler
 _MOST_MOMENTS, _MOST_CANDIDATES = 12, 8
-_MOST_RANKS = 1 << 17  # no job is larger: a number in a file that says so is none to count to
 _COLUMNS = ((Cost.KERNEL, Cost.COPY), (Cost.HOST, Cost.ASLEEP, Cost.LOADING), (Cost.WAIT,))  # of a line's costs
-_EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE))
 
 
 class Assessed(msgspec.Struct, frozen=True, eq=False):
@@ -315,7 +313,7 @@ def group_uses(job: Job) -> tuple[GroupUse, ...]:
         per = 1 / (len(unique(joined.rank[mine])) * job.steps)
         sent = columns["sent"][mine]
         present = unique(group[mine])
-        exchanges = mine[np.isin(joined.kind[joined.operation[mine]], _EXCHANGES)]
+        exchanges = mine[np.isin(joined.kind[joined.operation[mine]], EXCHANGES)]
         imbalance, fullest = _imbalance(job, exchanges, columns["received"])
         found.append(
             GroupUse(
@@ -443,7 +441,7 @@ def missing_ranks(job: Job) -> tuple[int, ...]:
     """Returns the numbers of the ranks of the job that have no trace, as far as the traces tell them."""
     world = world_size(job)
     known = {number for group in job.joined.groups for number in group.ranks}
-    expected = set(range(world)) if world is not None and world < _MOST_RANKS else known
+    expected = set(range(world)) if world is not None and world < MOST_RANKS else known
     return tuple(sorted(expected - {rank.number for rank in job.ranks}))
 
 

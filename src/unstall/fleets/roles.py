@@ -26,7 +26,8 @@ _BY_NAME = tuple(
         (r"dp|ddp|fsdp|hsdp|data\w*|replicate\w*|shard\w*|dp_\w+", DATA),
     )
 )
-_EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE))
+EXCHANGES = tuple(KINDS.index(kind) for kind in (Kind.ALL_TO_ALL, Kind.DISPATCH, Kind.COMBINE))
+"""The indices in `KINDS` of the collectives in which each rank sends something else to each other rank."""
 _TENSOR_TIMES = 2  # calls in a step, against those of the groups beside it
 
 
@@ -78,7 +79,7 @@ def roles_of(ranks: Sequence[Rank], joined: Joined) -> Roles:
             use.append(OTHER)  # it may be several groups; a kernel that sends and receives may be an exchange
         elif mine.get(SEND_RECEIVE, 0) > sum(mine.values()) / 2:
             use.append(PIPELINE)
-        elif any(mine.get(kind) for kind in _EXCHANGES):
+        elif any(mine.get(kind) for kind in EXCHANGES):
             use.append(EXPERT)
         elif _is_innermost(joined.groups[number].ranks, calls[number], beside[number]):
             use.append(TENSOR)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unstall.fleets.clocks import Clocks, align
-from unstall.fleets.join import Joined
+from unstall.fleets.join import SEND_RECEIVE, Joined
 from unstall.fleets.summarise import KINDS
 from unstall.fleets.summary import Rank
 from unstall.locate.collectives import Kind
@@ -24,7 +24,6 @@ _SYMMETRIC = tuple(
 )
 
 _ROOTED = tuple(KINDS.index(kind) for kind in (Kind.BROADCAST, Kind.REDUCE, Kind.GATHER, Kind.SCATTER))
-_SEND_RECEIVE = KINDS.index(Kind.SEND_RECEIVE)
 _EVEN = 0.1  # of a symmetric collective: ranks of one clock end it within this time
 _SIGMAS, _FEWEST = 6, 4  # what chance explains, and of how many collectives it is known
 _TO_SIGMA = 1.4826  # from the median absolute deviation, for normal errors
@@ -141,7 +140,7 @@ def _alone(ranks: Sequence[Rank], joined: Joined, times: tuple[I64, I64], residu
     source, sent = joined.of_members(ranks, "source"), joined.of_members(ranks, "sent")
     receives = (source != own) & (source >= 0)
     kind = joined.kind[joined.operation]
-    sends = (kind == _SEND_RECEIVE) & ~receives
+    sends = (kind == SEND_RECEIVE) & ~receives
     early = end + residual_ns < last
     fits = (source == own) & (sent >= 0) & (sent <= sent[sends & early].max(initial=-1))
     alone: Bool = (early & (sends | np.isin(kind, _ROOTED))) | (sends & fits)
