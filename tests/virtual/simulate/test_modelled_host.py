@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import CodeType
 
 import numpy as np
 from hypothesis import given
@@ -12,27 +13,25 @@ from virtual.simulate.logs import HOST, MIB, Log
 
 from unstall.timeline.columns import I64
 from unstall.virtual.costs.model import HostCosts
-from unstall.virtual.log import RECORD, LogCode
+from unstall.virtual.log import RECORD, LogCode, Stack
 from unstall.virtual.simulation.modelled_host import ModelledHost
 
-NODE, RECORDED, COLD, FOREIGN_FREE, ENGINE = 7_000, 500, 900, 300, 60_000
-FOREIGN_RECORDED, COLD_NESTED = 2_000, 90
+NODE, RECORDED, FOREIGN_FREE, ENGINE = 7_000, 500, 300, 60_000
+FOREIGN_RECORDED = 2_000
 USE, COLD_USE, FURTHER = 20, 60, 700
 COSTS = replace(
     HOST,
     node=NODE,
     recorded=RECORDED,
     foreign_recorded=FOREIGN_RECORDED,
-    cold=COLD,
-    cold_nested=COLD_NESTED,
     foreign_free=FOREIGN_FREE,
     engine=ENGINE,
     use=USE,
     cold_use=COLD_USE,
     few_uses=2,
     further_result=FURTHER,
-    warm_operators=1,
-    cold_operators=4,
+    warm_others=1,
+    cold_others=4,
 )
 
 
@@ -69,7 +68,7 @@ def test_each_node_that_autograd_records_is_charged_to_the_next_operator() -> No
     for sequence in (40, 41, 41, 43, -1, 1_044):
         with log.op("aten::mul", sequence):
             pass
-    charged = _begins(log, _charged(log, replace(COSTS, cold=0)))
+    charged = _begins(log, _charged(log))
     assert charged == [0, RECORDED, 0, 2 * RECORDED, 0, 2 * RECORDED]
 
 
@@ -86,15 +85,8 @@ def test_recording_a_node_takes_longer_in_memory_that_a_thread_of_autograd_has_f
     for sequence in (43, 44, 45):
         with log.op("aten::mul", sequence):
             pass
-    charged = _begins(log, _charged(log, replace(COSTS, cold=0, cold_nested=0, node=0)))
+    charged = _begins(log, _charged(log, replace(COSTS, node=0)))
     assert charged == [0, RECORDED, RECORDED, *[0] * 8, FOREIGN_RECORDED, FOREIGN_RECORDED, RECORDED]
-
-
-def test_an_operator_that_another_calls_is_less_cold() -> None:
-    log = Log()
-    with log.op("linear"), log.op("t"):
-        pass
-    assert _begins(log, _charged(log, replace(COSTS, operator=0, nested=0))) == [COLD, COLD_NESTED]
 
 
 def test_the_backward_pass_pays_for_nodes_that_it_runs_and_not_for_those_recorded() -> None:
@@ -105,38 +97,50 @@ def test_the_backward_pass_pays_for_nodes_that_it_runs_and_not_for_those_recorde
     for forward in (39, 38):
         with log.op("MulBackward0", forward, 0), log.op("aten::mul"):
             pass
-    charged = _begins(log, _charged(log, replace(COSTS, cold=0)))
+    charged = _begins(log, _charged(log))
     assert charged == [0, NODE, 0, NODE, 0]
 
 
-def test_a_frame_takes_less_in_a_loop_over_few_operators() -> None:
-    code = compile("", "", "exec")
-    costs = replace(COSTS, cold=0, frame=900, warm_frame=100, bytecode=0, warm_operators=2)
+def _code(name: str) -> CodeType:
+    return compile("pass\npass\npass", name, "exec")
+
+
+def _python(costs: HostCosts, stacks: list[Stack], calls: list[tuple[int, str]], thread: int = 0) -> list[int]:
+    """What Python code costs before each of the operators that are called at these numbers of stacks."""
     log, host = Log(), ModelledHost(costs)
-    host.know([[], [(code, 0)]])
-    for name in "abcabcdabcdeabcde":  # two, three and four others since the last one of a name
-        log.stack = 0
-        with log.mark("outside"):
-            pass
-        log.stack = 1
+    log.thread = thread
+    host.know(stacks)
+    for stack, name in calls:
+        log.stack = stack
         _operators(log, name)
-    records = np.array(log.rows, RECORD)
-    assert _begins(log, _work(host, records).tolist())[3:] == [*[100] * 3, 900, *[500] * 4, *[900] * 6]
+    return _begins(log, _work(host, np.array(log.rows, RECORD)).tolist())
 
 
-def test_an_operator_is_the_colder_the_more_others_were_called_since_except_for_autograd() -> None:
+PYTHON = replace(COSTS, bytecode=100, cold_bytecode=1_000, warm_others=2, cold_others=4, node=0)
+
+
+def test_python_code_takes_longer_the_more_other_operators_its_thread_has_begun() -> None:
+    module = _code("module")
+    stacks: list[Stack] = [[(module, 0)], [(module, 2)]]  # one code unit between the two
+    calls = [(at % 2, name) for at, name in enumerate("abcabcdabcdeabcde")]  # two, three and four others
+    charged = _python(PYTHON, stacks, calls)
+    assert charged[0] == 0  # nothing is known of what ran before
+    assert charged[1:] == [*[1_000] * 2, *[100] * 3, 1_000, *[550] * 4, *[1_000] * 6]
+
+
+def test_functions_count_as_operators_do() -> None:
+    module, inner, other = (_code(name) for name in ("module", "inner", "other"))
+    stacks: list[Stack] = [[(module, 0)], [(inner, 2), (module, 0)], [(other, 2), (module, 0)]]
+    charged = _python(PYTHON, stacks, [(0, "a"), (1, "a"), (2, "a"), (1, "b"), (2, "a")])
+    # before the second and the third "a" one function was entered, before the last "b" and two functions
+    assert charged == [0, 100, 100, 1_000, 550]
+
+
+def test_autograds_threads_count_for_nothing() -> None:
     log = Log()
-    _operators(log, *"aababcabcdabcdea")
-    third = COLD // 3
-    assert _begins(log, _charged(log)) == [
-        COLD, 0, COLD, 0, 0, COLD,  # a a b a b c
-        third, third, third, COLD, 2 * third, 2 * third, 2 * third, 2 * third,  # a b c d a b c d
-        COLD, COLD,  # e a: four others since
-    ]  # fmt: skip
-    log.rows.clear()
     log.thread = 1
-    _operators(log, "a", "b")
-    assert _begins(log, _charged(log, replace(COSTS, node=0))) == [0, 0]
+    _operators(log, *"abcde")
+    assert _begins(log, _charged(log, replace(PYTHON, engine=0))) == [0] * 5
 
 
 def test_the_engine_of_autograd_is_woken_once_for_a_backward_pass() -> None:

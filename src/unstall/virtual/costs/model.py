@@ -122,39 +122,31 @@ class HostCosts:
     """Waking the engine's thread for a backward pass, and the caller's at its end. An H200's host took 46 to 82 us more
     for the backward of one to ten sines than these other costs are.
     """
-    node: int = 10_500
+    node: int = 8_000
     """What the engine of autograd adds to each operator that it calls on a thread of its own.
-    `node`, `foreign_recorded`, `frame`, `cold`, `cold_nested` and `cold_use` are fitted to the phases of a training
-    step of 9 models, to the middle of the hosts of an H100 and three H200s (`benchmarks/host_phases.py`).
+    `node`, `foreign_recorded` and `cold_use` are fitted to the phases of a training step of nine models
+    (`benchmarks/host_phases.py`).
     """
     recorded: int = 1_500
     """What it takes autograd to record a node in a forward pass, and to save what the node needs in
     the backward pass. In loops on an H200's host: 0.6 to 1 us for a view, 1.5 to 3 us for other operators.
     """
-    foreign_recorded: int = 7_500
+    foreign_recorded: int = 6_500
     """The same if the node is in memory that a thread of autograd has freed, as it does with the nodes that it runs:
     then that memory is in the caches of another core. Of nine models on four hosts, a forward pass took longer than
     inference by 2 to 12 us for each node, but only by 1.5 us if no backward pass ran in between.
     """
     operator_end: int = 150
-    frame: int = 2_800
-    """Entering and leaving a frame of Python, with what its function does in C, such as looking up
-    the attributes of a module.
+    bytecode: int = 18
+    """Two bytes of bytecode between two records of the log, with what it does in C and the small calls that do not use
+    torch. This, `cold_bytecode`, `warm_others` and `cold_others` are fitted to nine models in inference, and to loops
+    over 1 to 48 operators, views and modules, on an H200's host (`benchmarks/host_reuse.py`).
     """
-    warm_frame: int = 400
-    """The same if the thread has begun at most `warm_operators` different others since it began the last one. In a
-    loop, a `Linear` took a server's CPU 1.9 us longer than its function.
+    cold_bytecode: int = 340
+    """The same if the thread has begun `cold_others` others since it last began the operator that it began last: then
+    the CPU's caches hold little of the code of Python and of torch, and of the data that they work on.
     """
-    bytecode: int = 20
-    """Two bytes of bytecode between two records of the log, with small calls that do not use torch."""
-    cold: int = 18_000
-    """How much longer an operator takes that the thread has not called lately, because the CPU's
-    caches no longer hold its code. Other costs were measured in loops over one operator, so they do
-    not have this in them. The engine of autograd does not pay it.
-    """
-    cold_nested: int = 1_000
-    """The same as `cold`, for an operator that another operator calls: its caller has paid for most of the code."""
-    foreign_free: int = 2_100
+    foreign_free: int = 1_300
     """How much longer it takes to free a tensor that another thread has made, such as a gradient. Of `zero_grad` for
     nine models on three H200s' hosts; an H100's host took 4.5 us. The threads of autograd do not pay it.
     """
@@ -165,18 +157,20 @@ class HostCosts:
     """
     few_uses: int = 4
     """Not a time: see `use`."""
-    cold_use: int = 1_000
-    """The same if the thread has not called the operator lately: then what Python and torch know of the tensors is no
-    longer in the CPU's caches, either.
+    cold_use: int = 800
+    """The same after `cold_others` others: then what Python and torch know of the tensors is no longer in the CPU's
+    caches, either.
     """
     further_result: int = 1_800
     """For each allocation of an operator but its first, besides `malloc`: an operator on lists makes each of its
     results by another operator. Of an H200's host, as `use`.
     """
-    warm_operators: int = 8
-    """Not a time: an operator costs no `cold` if its thread has begun at most so many different others since."""
-    cold_operators: int = 20
-    """Not a time: from so many on, it costs all of `cold`; in between, a part."""
+    warm_others: int = 12
+    """Not a time: Python code costs no more than `bytecode` if its thread has begun at most so many different other
+    operators and functions since it last began the operator that it began last.
+    """
+    cold_others: int = 96
+    """Not a time: from so many on, it costs `cold_bytecode`; in between, a part."""
     mark: int = 3_200
     """The begin of an annotation, and also the end of one. An empty `record_function` took 6.5 µs
     on the host of an H100.
@@ -243,8 +237,8 @@ class HostCosts:
 
 
 _PACED = (
-    *("operator", "nested", "engine", "node", "recorded", "foreign_recorded", "operator_end", "frame", "warm_frame"),
-    *("bytecode", "cold", "cold_nested", "foreign_free", "use", "cold_use", "further_result", "mark", "nvtx", "malloc"),
+    *("operator", "nested", "engine", "node", "recorded", "foreign_recorded", "operator_end", "bytecode"),
+    *("cold_bytecode", "foreign_free", "use", "cold_use", "further_result", "mark", "nvtx", "malloc"),
     *("free", "launch", "copy", "memset", "event_record", "event_wait", "event_query", "synchronize"),
     *("synchronize_device", "graph_launch", "graph_node", "capture", "device_malloc", "device_free", "pin"),
     *("clock_read",),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import CodeType
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import HostCosts
@@ -12,8 +15,10 @@ from unstall.virtual.log import NO_PYTHON, LogCode, Stack, Within
 from unstall.virtual.simulation.bytecode_paths import units_between
 from unstall.virtual.simulation.free_work import FreeWork
 from unstall.virtual.simulation.host_clock import Moment, by_thread, previous
+from unstall.virtual.simulation.lately import Lately
 from unstall.virtual.simulation.measured_host import MeasuredHost
 
+F64: TypeAlias = NDArray[np.float64]
 _UNKNOWN = -1  # instead of a number of a stack
 _NOTED_NS = 100_000
 """How much longer work must really take than the model says, in ns, for the report to mention it.
@@ -29,9 +34,9 @@ class ModelledHost:
     run.
 
     It charges for what the records of the shim's log stand for, for the Python code that ran between
-    two records of a thread, and for what autograd records. An operator that the thread has not
-    called lately costs extra, because the CPU's caches no longer hold its code, and so does freeing
-    a tensor that another thread has made.
+    two records of a thread, and for what autograd records. Python code costs the more, the more other code the
+    thread has run since it last did the same, because the CPU's caches then hold less of what it needs. Freeing a
+    tensor that another thread has made costs extra, for the same reason.
 
     Other work, such as loops, NumPy and other libraries, costs nothing. `free` has the real time that
     such work took on the main thread.
@@ -45,9 +50,11 @@ class ModelledHost:
         self._costs = costs
         self._real = MeasuredHost()
         self._stacks: list[Stack] = []
-        self._between: dict[int, tuple[int, int]] = {}
+        self._between: dict[int, tuple[list[int], int]] = {}
+        self._functions: dict[int, int] = {}  # their numbers, by `id` of their code, which the stacks keep
         self._last: dict[int, int] = {}
-        self._lately = Lately(costs.cold_operators)
+        self._lately = Lately(costs.cold_others)
+        self._others: dict[int, int] = {}  # by thread: what `Lately` said of the operator that it began last
         self._depth: dict[int, int] = {}  # by thread: the number of open operators
         self._nodes: dict[int, int] = {}  # by thread: the number of nodes that autograd has recorded
         self._allocated: dict[int, int] = {}  # by thread: how often the operator that it began last has allocated
@@ -63,21 +70,18 @@ class ModelledHost:
         nested, stack = self._nested(records), records["stack"].astype(np.int64)
         of_autograd = (stack == NO_PYTHON) & (records["thread"] != _MAIN_THREAD)
         work: I64 = np.where(begins & nested, usual + costs.nested - costs.operator, usual)
-        others = self._lately.others(records, begins)
-        cold = np.clip((others - costs.warm_operators) / (costs.cold_operators - costs.warm_operators), 0.0, 1.0)
-        code_ns = np.where(nested, costs.cold_nested, costs.cold)
-        work += np.rint(code_ns * cold * (begins & ~of_autograd)).astype(np.int64)
         work[self._freed_for_another(records) & ~of_autograd] += costs.foreign_free
         ran = begins & ~nested & of_autograd
         work[ran] += costs.node
         work[begun] += costs.engine
         nodes = self._recorded(records, begins)
         work += costs.recorded * nodes + (costs.foreign_recorded - costs.recorded) * self._from_another(nodes, ran)
-        listed = np.maximum(records["uses"] - costs.few_uses, 0)
-        work += np.rint(listed * (costs.use + cold * ~of_autograd * (costs.cold_use - costs.use))).astype(np.int64)
         work[nested & self._further_allocations(records, begins)] += costs.further_result
         before = previous(records["thread"], stack, self._last, _UNKNOWN)
-        self._charge_python(work, before, stack, others)
+        units, cold = self._ran(records, begins & ~of_autograd, before, stack)
+        work += np.rint(units * self._unit_ns(cold)).astype(np.int64)
+        listed = np.maximum(records["uses"] - costs.few_uses, 0)
+        work += np.rint(listed * (costs.use + cold * ~of_autograd * (costs.cold_use - costs.use))).astype(np.int64)
         real = self._real.work(records, usual, woken, begun)
         outside = (records["thread"] == _MAIN_THREAD) & (records["within"] == Within.NO_OPERATOR)
         for row in np.flatnonzero(outside & (real - work > _NOTED_NS)).tolist():
@@ -89,8 +93,8 @@ class ModelledHost:
         before = self._last.get(moment.thread, _UNKNOWN)
         self._last[moment.thread] = moment.stack
         moved = moment.stack != before and moment.stack >= 0 and before >= -1
-        others = self._lately.now(moment.thread)
-        work = self._python_ns(*self._moved((before + 1) << 32 | moment.stack), others) if moved else 0
+        units = self._enter(moment.thread, (before + 1) << 32 | moment.stack) if moved else 0
+        work = round(float(units * self._unit_ns(self._cold(self._others.get(moment.thread, 0)))))
         beyond = self._real.read(moment) - work
         if moment.thread == _MAIN_THREAD and beyond > _NOTED_NS:
             self.free.add(before, moment.stack, self._records, beyond)
@@ -99,24 +103,50 @@ class ModelledHost:
     def leave_out(self, thread: int, ns: int) -> None:
         self._real.leave_out(thread, ns)
 
-    def _charge_python(self, work: I64, before: I64, stack: I64, others: I64) -> None:
-        """Adds to `work` the cost of the Python code that ran before each record of the shim's log.
+    def _ran(self, records: np.ndarray, begins: Bool, before: I64, stack: I64) -> tuple[I64, F64]:
+        """Returns what Python code ran before each record of the shim's log: the number of its code units, and the
+        share of what it needs that the CPU's caches do not hold any more, from 0 to 1. All records must be passed to
+        this method in the order of the log.
 
         Args:
-            work: The work before each record, in ns. It is changed.
+            records: The next records of the log.
+            begins: For each record, whether it begins an operator; those that autograd's threads call do not count.
             before: For each record, the number of the Python stack of the record before it of the
                 same thread; -1 for an unknown stack.
             stack: For each record, the number of its own Python stack; negative if it has none.
-            others: For each record, what `Lately.others` returned.
         """
-        moved = np.flatnonzero((stack != before) & (stack >= 0) & (before >= -1))
-        if not len(moved):
-            return
-        pairs = ((before[moved] + 1) << 32 | stack[moved]).tolist()
-        work[moved] += np.array(
-            [self._python_ns(*self._moved(pair), of) for pair, of in zip(pairs, others[moved].tolist(), strict=True)],
-            np.int64,
-        )
+        units, others = np.zeros(len(records), np.int64), np.full(len(records), _UNKNOWN, np.int64)
+        moved = (stack != before) & (stack >= 0) & (before >= -1)
+        pairs, thread, operator = (before + 1) << 32 | stack, records["thread"], records["id"]
+        for row in np.flatnonzero(moved | begins).tolist():
+            if moved[row]:
+                units[row] = self._enter(int(thread[row]), int(pairs[row]))
+            if begins[row]:
+                others[row] = self._lately.begin(int(thread[row]), int(operator[row]))
+        for number, mine in by_thread(thread):
+            known = np.append(self._others.get(number, 0), others[mine])
+            latest = known[np.maximum.accumulate(np.where(known >= 0, np.arange(len(known)), 0))]
+            self._others[number], others[mine] = int(latest[-1]), latest[1:]
+        return units, self._cold(others)
+
+    def _cold(self, others: I64 | int) -> F64:
+        """Returns which share of what code needs the CPU's caches do not hold any more, after so many others."""
+        costs = self._costs
+        return np.clip((np.asarray(others) - costs.warm_others) / (costs.cold_others - costs.warm_others), 0.0, 1.0)
+
+    def _unit_ns(self, cold: F64) -> F64:
+        """Returns what a code unit costs if the CPU's caches do not hold this share of what it needs."""
+        costs = self._costs
+        return costs.bytecode + cold * (costs.cold_bytecode - costs.bytecode)
+
+    def _enter(self, thread: int, pair: int) -> int:
+        """Has a thread enter the functions that its second stack of a pair has, and its first has not. Returns how many
+        code units ran in between.
+        """
+        entered, units = self._moved(pair)
+        for function in entered:
+            self._lately.begin(thread, ~function)
+        return units
 
     def _nested(self, records: np.ndarray) -> Bool:
         """Returns, for each record of the shim's log, whether its thread is in an operator. The
@@ -194,23 +224,17 @@ class ModelledHost:
                 self._makers[allocation] = thread
         return result
 
-    def _python_ns(self, entered: int, units: int, others: int) -> int:
-        """Returns the cost of Python code that enters so many frames and runs so many units of bytecode. A frame costs
-        less if the thread has begun few other operators: then the CPU's caches still hold what the frame needs.
-        """
-        costs = self._costs
-        cold = min(max(others / max(costs.warm_operators, 1) - 1, 0.0), 1.0)
-        return round(entered * (costs.warm_frame + cold * (costs.frame - costs.warm_frame))) + units * costs.bytecode
-
-    def _moved(self, pair: int) -> tuple[int, int]:
+    def _moved(self, pair: int) -> tuple[list[int], int]:
         found = self._between.get(pair)
         if found is None:
             before, after = (pair >> 32) - 1, pair & 0xFFFFFFFF
-            found = self._between[pair] = passed(self._stacks[before] if before >= 0 else (), self._stacks[after])
+            entered, units = passed(self._stacks[before] if before >= 0 else (), self._stacks[after])
+            ids, known = map(id, entered), self._functions
+            found = self._between[pair] = [known.setdefault(each, len(known)) for each in ids], units
         return found
 
 
-def passed(before: Stack, after: Stack) -> tuple[int, int]:
+def passed(before: Stack, after: Stack) -> tuple[list[CodeType], int]:
     """Returns how much Python code ran between two stacks of a thread, at least.
 
     Bytecode counts from the start of each new frame to the current position in it. In the innermost
@@ -218,8 +242,8 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
     shortest path counts.
 
     Returns:
-        `(entered, units)`. `entered` is the number of frames that were entered, and `units` the
-        number of code units of two bytes.
+        `(entered, units)`. `entered` has the functions that were entered, in that order, and `units` is the number of
+        code units of two bytes.
     """
     common = 0
     for (code, offset), (other, other_offset) in zip(reversed(before), reversed(after), strict=False):
@@ -233,49 +257,4 @@ def passed(before: Stack, after: Stack) -> tuple[int, int]:
     if common:
         code, offset = after[len(after) - common]
         units += units_between(code, before[len(before) - common][1], offset)
-    return len(entered), units
-
-
-class Lately:
-    """Tells how many different other operators a thread has begun since it began one: the more, the less of its code is
-    in the CPU's caches.
-
-    Args:
-        most: More than so many are not told apart.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._begun: dict[int, list[int]] = {}  # by thread: operators, the one begun last is last
-        self._others: dict[int, int] = {}  # by thread: of the operator that it began last
-
-    def now(self, thread: int) -> int:
-        """Returns how many others the thread had begun when it began its last operator."""
-        return self._others.get(thread, 0)
-
-    def others(self, records: np.ndarray, begins: Bool) -> I64:
-        """Returns, for each record of the shim's log, how many other operators its thread had begun since it last began
-        the operator that it began last before the record, or at it. All records must be passed to this method in the
-        order of the log.
-
-        Args:
-            records: The next records of the log.
-            begins: For each record, whether it begins an operator.
-        """
-        result = np.zeros(len(records), np.int64)
-        for number, mine in by_thread(records["thread"]):
-            rows = mine[begins[mine]]
-            begun = self._begun.setdefault(number, [])
-            found = [self.now(number)]
-            for operator in records["id"][rows].tolist():
-                others = self._most
-                if operator in begun:
-                    others = len(begun) - 1 - begun.index(operator)
-                    begun.remove(operator)
-                elif len(begun) == self._most:
-                    del begun[0]
-                begun.append(operator)
-                found.append(others)
-            self._others[number] = found[-1]
-            result[mine] = np.array(found)[np.cumsum(begins[mine])]
-        return result
+    return [code for code, _ in reversed(entered)], units
