@@ -115,6 +115,32 @@ def test_a_gpu_with_half_the_multiprocessors_is_as_efficient_in_products_of_half
     assert half.total_ns == pytest.approx(whole.total_ns, rel=0.02)
 
 
+_IN_STEP = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma"
+
+
+@pytest.mark.parametrize(("rows", "rounds"), [(10_000, 6), (12_544, 6), (12_700, 8)])
+def test_thread_blocks_of_a_float32_product_come_in_rounds(rows: int, rounds: int) -> None:
+    """Two blocks run in step on each of 132 multiprocessors: 512 blocks are 2 rounds of two, 632 and 784 are 3."""
+    measured = MeasuredCall((1, 8_192, 1_024, 512, 1), (0,), (181_280,))
+    table = CostTable(_PRODUCT, "float32 plain nt", [measured], _H200, [_IN_STEP])
+
+    answer = table.ask((1, rows, 1_024, 512, 1), _H200)
+
+    assert answer.total_ns == pytest.approx(181_280 * rounds / 4, rel=0.02)
+
+
+def test_of_two_kernels_the_faster_is_likelier() -> None:
+    """For 133 blocks of 128 x 128, each second multiprocessor waits for one that has two."""
+    tiles = [_IN_STEP, _IN_STEP.replace("128x128x8", "64x64x8")]
+    calls = [MeasuredCall((1, rows, 1_024, 512, 1), (at,), (50_000,)) for rows, at in ((2_000, 0), (2_311, 1))]
+    alone = [CostTable(_PRODUCT, "float32 plain nt", [call], _H200, tiles) for call in calls]
+    slow, fast = (each.ask((1, 2_150, 1_024, 512, 1), _H200).total_ns for each in alone)
+    both = CostTable(_PRODUCT, "float32 plain nt", calls, _H200, tiles)
+
+    assert slow > 1.5 * fast
+    assert fast < both.ask((1, 2_150, 1_024, 512, 1), _H200).total_ns < (slow * fast) ** 0.5
+
+
 def test_rows_of_a_file_give_the_calls_back() -> None:
     sequences: dict[tuple[int, ...], int] = {}
 

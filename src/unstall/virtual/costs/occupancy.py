@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from unstall.replay.program import WHOLE
@@ -23,7 +24,7 @@ ADDS_PARTS = re.compile(r"split_k_kernel|splitKreduce")
 """Matches the kernel that follows a matrix product in which several thread blocks sum parts of the
 same results. It adds these parts up.
 """
-_COMPUTES = re.compile(r"ffma|simt_sgemm")
+COMPUTES = re.compile(r"ffma|simt_sgemm")
 """Matches the matrix products in float32 without tensor cores."""
 _BLOCKS_OF_PARTS = 2
 """How many thread blocks per multiprocessor a matrix product has if its blocks sum parts of the
@@ -37,7 +38,7 @@ _RESERVED_BYTES = 1 << 10
 _SHARED_KIB = {(7, 5): 64, (8, 0): 164, (8, 6): 100, (8, 9): 100, (9, 0): 228}
 _THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
 """The maximum number of threads on a multiprocessor, by compute capability. It is 2,048 for all others."""
-_TILE = re.compile(r"(?:tilesize|tst_|sgemm_|_bf16_|_f16_)(\d+)x(\d+)(?:x|_)(\d+)x?(\d*)")
+_TILE = re.compile(r"(?:tilesize|tst_|hsh_|gemm_|_bf16_|_f16_)(\d+)x(\d+)")
 
 
 class Block(NamedTuple):
@@ -58,13 +59,16 @@ _BLOCKS = {
     r"nvjet_sm90|sm90_\w*wgmma": Block(384, 168, 213_460),
     r"split_k_kernel": Block(128, 72, 8_704),
     r"gemm\w*tilesize32x32x8": Block(64, 80, 6_912),
+    r"gemm\w*tilesize(64x32|32x64)x8": Block(64, 126, 9_984),
     r"gemm\w*tilesize64x64x8": Block(128, 121, 12_672),
+    r"gemm\w*tilesize(128x32|32x128)x8": Block(128, 126, 16_128),
     r"gemm\w*tilesize(128x64|64x128)x8": Block(128, 224, 18_816),
-    r"gemm\w*tilesize128x256x8": Block(256, 254, 66_560),
-    r"simt_sgemm_256x128": Block(256, 202, 49_152),
+    r"gemm\w*tilesize(128x128|256x64|64x256)x8": Block(128, 255, 33_792),
+    r"gemm\w*tilesize(128x256|256x128)x8": Block(256, 254, 66_560),
+    r"simt_sgemm_(256x128|128x256)": Block(256, 202, 49_152),
     r"simt_sgemm_128x128": Block(128, 202, 32_768),
-    r"simt_sgemm_128x64": Block(128, 120, 30_720),
-    r"simt_sgemm_128x32": Block(128, 80, 25_600),
+    r"simt_sgemm_(128x64|64x128)": Block(128, 120, 30_720),
+    r"simt_sgemm_(128x32|32x128)": Block(128, 80, 25_600),
     r"simt_sgemm_64x64": Block(128, 74, 20_480),
     r"tensorop_bf16_s16816fprop\w*128x128_32x5": Block(128, 242, 81_920),
     r"fprop_implicit_gemm_tf32\w*tilesize64x32x64_stage5": Block(128, 0, 5 * (64 + 32) * 64 * 4),
@@ -104,11 +108,18 @@ def size_of(kernel: str, capability: tuple[int, int]) -> int | None:
     return max(1, min(int(WHOLE * max(fractions)), WHOLE))
 
 
+@lru_cache(maxsize=8192)
+def at_once(kernel: str) -> int:
+    """Returns how many thread blocks of a kernel fit on a multiprocessor of an H200. Returns 0 if that is unknown."""
+    return WHOLE // (size_of(kernel, (9, 0)) or 2 * WHOLE)
+
+
 def threads_on(capability: tuple[int, int]) -> int:
     """Returns how many threads fit on a multiprocessor of a GPU with this compute capability."""
     return _THREADS.get(capability, 2_048)
 
 
+@lru_cache(maxsize=8192)
 def tile_of(kernel: str) -> tuple[int, int] | None:
     """Returns `(rows, columns)` of the part of the result that a thread block of a matrix product
     or a convolution computes, as the name of the kernel tells. Returns None if the name does not
@@ -131,7 +142,7 @@ def _computing(name: str, blocks: int, duration_ns: int, floor_ns: float) -> int
         duration_ns: How long it takes.
         floor_ns: How long an empty kernel takes.
     """
-    if not _COMPUTES.search(name) or ADDS_PARTS.search(name):
+    if not COMPUTES.search(name) or ADDS_PARTS.search(name):
         return 0
     return round(min(blocks, WHOLE) * max(1 - floor_ns / duration_ns, 0.0))
 

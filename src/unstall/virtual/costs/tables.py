@@ -130,8 +130,8 @@ class CostTable:
             dtype: The data type of the call; None if it is that of the table.
             without: For each measured call, whether to leave it out. None: all count.
         """
-        as_full = np.array([self._as_full(dims, roofline)], float)
-        distances = np.sqrt(((self._places - self._place(as_full)) ** 2).sum(1))
+        as_full = self._as_full(dims, roofline)
+        distances = np.sqrt(((self._places - self._place(np.array([as_full], float))) ** 2).sum(1))
         if without is not None:
             distances = np.where(without, np.inf, distances)
         count = min(_NEIGHBOURS, len(distances))
@@ -142,13 +142,14 @@ class CostTable:
             same = np.flatnonzero(distances < _SAME)
             factor = float(self._factors[same].mean())
         else:
-            factor = self._between(near, distances[near], self._measured_on.holds(self._work(dims, dtype)))
+            held = self._measured_on.holds(self._work(dims, dtype))
+            factor = self._between(as_full, near, distances[near], held)
         total = self._ns_on(dims, roofline, dtype, factor)
         if distances[nearest] >= _SAME:
             nearest = self._voted(dims, without, nearest)
         return Estimate(total, self._calls[nearest], float(distances[near[0]]))
 
-    def _between(self, near: np.ndarray, distances: np.ndarray, held: bool) -> float:
+    def _between(self, dims: tuple[float, ...], near: np.ndarray, distances: np.ndarray, held: bool) -> float:
         """Returns the logarithm of the time of a call over what the roofline gives, from those of the calls near it.
 
         What the roofline gives changes where the L2 cache no longer holds a call's bytes. A kernel that moves bytes
@@ -156,7 +157,11 @@ class CostTable:
         held tell the rate of one whose bytes are not, up to that of the memory. Convolutions are left out: they copy
         their tensors, so it is not known what the cache holds.
 
+        If the time with the kernels of each near call is known (see `Family.rounds`), a call weighs the less, the
+        longer its kernels take: a library chooses those that it takes to be fast.
+
         Args:
+            dims: The call's value on each axis of its family of operators.
             near: The indices of the calls near it.
             distances: How far they are, in doublings.
             held: Whether the L2 cache holds the call's bytes.
@@ -165,7 +170,35 @@ class CostTable:
         if self._family.choice is None:
             weights = weights * np.where(self._held[near] == held, 1.0, _OTHER_SIDE)
             factors = self._factors if held else self._uncached
-        return float((weights * factors[near]).sum() / weights.sum())
+        factors = factors[near]
+        longer = [self._longer(self._calls[index], tuple(max(round(dim), 1) for dim in dims)) for index in near]
+        factors = factors + [each or 0.0 for each in longer]
+        if None not in longer:
+            weights = weights / np.exp(factors)
+        return float((weights * factors).sum() / weights.sum())
+
+    def _longer(self, like: MeasuredCall, dims: tuple[int, ...]) -> float | None:
+        """Returns the logarithm of by how much longer a call takes than a measured one with the same kernels, beside
+        what the roofline gives, because thread blocks are not divided (see `Family.rounds`). Returns None if this is
+        unknown.
+
+        Args:
+            like: The measured call.
+            dims: The value of the call on each axis of its family of operators.
+        """
+        if self._family.rounds is None or not self._kernels:
+            return None
+        found = []
+        for each in (dims, like.dims):
+            rounds = self._family.rounds(each, self._named(like), self._measured_on.multiprocessors)
+            if rounds is None:
+                return None
+            work = self._work(each, self._dtype)
+            usual, whole = (
+                self._measured_on.ns(one, self._dtype) for one in (work, work._replace(flops=rounds * work.flops))
+            )
+            found.append(math.log(whole / usual))
+        return found[0] - found[1]
 
     def _voted(self, dims: tuple[int, ...], without: np.ndarray | None, nearest: int) -> int:
         """Returns the index of the measured call that has the kernels of a predicted call: the nearest

@@ -144,6 +144,11 @@ class Family:
         axis_of_blocks: The index of the axis with which the number of thread blocks grows in
             proportion, if the efficiency of a call depends mostly on how many thread blocks a
             multiprocessor gets; else None.
+        rounds: A function of a call's dims, of the names of the kernels that compute it, and of the
+            number of multiprocessors. It returns by which factor the arithmetic takes longer as each
+            multiprocessor computes whole thread blocks, one after the other. It returns None if the
+            kernels are not such, or if the call is computed in a way that the names do not tell.
+            None: no kernels are such.
     """
 
     name: str
@@ -157,6 +162,7 @@ class Family:
     least_ns: Callable[[CallShape, int], float] | None = None
     frees_each: bool = False
     axis_of_blocks: int | None = None
+    rounds: Callable[[tuple[int, ...], Sequence[str], int], float | None] | None = None
 
 
 def alike(dtype: str) -> tuple[str, ...]:

@@ -4,14 +4,19 @@ alignment of their rows.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, item_bytes
-from unstall.virtual.costs.occupancy import ADDS_PARTS, tile_of
+from unstall.virtual.costs.occupancy import ADDS_PARTS, COMPUTES, at_once, tile_of
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
 NAMES = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "mv", "addmv", "dot", "linear")
 CUBLAS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation"))
 """The operators that need a cuBLAS handle."""
 _ALIGNED_BYTES = 16
+_IN_STEP = 2
+"""How many thread blocks of a multiprocessor end at once."""
 _TILE = 64
 """The side of a tile whose size no name tells."""
 
@@ -107,6 +112,36 @@ def tiles(rows: int, columns: int, kernel: str) -> int:
     return -(-rows // high) * -(-columns // wide)
 
 
+def rounds(dims: tuple[int, ...], kernels: Sequence[str], multiprocessors: int) -> float | None:
+    """Returns by which factor the arithmetic of a product takes longer as the multiprocessor with the most thread
+    blocks takes longest, and as a block at the edge of the results computes a whole tile.
+
+    A block of a float32 product without tensor cores keeps its multiprocessor busy (see `COMPUTES`). So the product
+    takes as long as the blocks of one multiprocessor, one after the other. If two of them fit, they run in step: both
+    end at once, and both places are taken by the next two. On an H200, a kernel with tiles of 128 x 128 takes 1.05
+    times the arithmetic of a tile for up to 132 blocks, 2.0 for up to 264, 3.9 to 4.0 for up to 528, and 5.8 to 5.9
+    for up to 792. Returns None for other kernels, and 1 if parts of results are added up: in how many parts, no name
+    tells.
+
+    Args:
+        dims: The size of the batch, the rows, columns and depth of the product, and a figure for the alignment. The
+            last two are not used.
+        kernels: The names of the kernels.
+        multiprocessors: The number of multiprocessors of the GPU.
+    """
+    if not any(map(COMPUTES.search, kernels)):
+        return None
+    tile = tile_of(kernels[0])
+    if len(kernels) > 1 or tile is None:
+        return 1.0
+    batch, rows, columns, _, _ = dims
+    high, wide = tile
+    one_after_another = math.ceil(batch * tiles(columns, rows, kernels[0]) / multiprocessors)
+    if one_after_another > 1 and at_once(kernels[0]) == _IN_STEP:
+        one_after_another = math.ceil(one_after_another / _IN_STEP) * _IN_STEP
+    return one_after_another * multiprocessors * high * wide / (batch * rows * columns)
+
+
 def layout(tensor: TensorSpec) -> str:
     """Returns the layout of a matrix as a letter: "n" if its rows are contiguous, "t" if its
     columns are, and "s" if neither are. torch copies a matrix with the layout "s" before the
@@ -136,4 +171,5 @@ FAMILY = Family(
     work,
     blocks=blocks,
     axis_of_blocks=1,
+    rounds=rounds,
 )
