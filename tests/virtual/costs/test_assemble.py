@@ -8,6 +8,7 @@ from unstall.virtual.costs.gpu_file import GpuFile
 from unstall.virtual.costs.measured_gpu import Tables, assemble
 from unstall.virtual.costs.model import Startup
 from unstall.virtual.costs.origins import PARTS
+from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 from unstall.virtual.costs.startup_fit import MeasuredStartup
 
 _FACTS = {
@@ -47,3 +48,19 @@ def test_what_is_not_measured_of_the_host_is_not_said_to_be() -> None:
 
     assert origins["CPU operators"].kind == "assumed"
     assert "an H200's host" in origins["host calls"].of
+
+
+def test_the_orthogonal_factor_of_one_matrix_is_measured_with_many() -> None:
+    x, q, r = (
+        TensorSpec("float32", sizes, contiguous_strides(sizes)) for sizes in ((20, 6, 4), (20, 6, 4), (20, 4, 4))
+    )
+    each = [("copy_info_kernel(int, int*)", 600), ("orgqr_step1_kernel<float>", 700)]
+    tables = Tables()
+
+    tables.add(
+        (Signature("aten::linalg_qr", "", (x, "reduced"), (q, r)), [("geqr2_batch_kernel", 4_000), *each * 20], [], [])
+    )
+    kept = assemble(_FACTS, tables, {}, None, "a Test GPU", 0.05)
+
+    assert sorted(kept.tables["other"]) == ["float32 geqrf", "float32 linalg_householder_product"]
+    assert sorted(map(len, kept.sequences)) == [1, 2]

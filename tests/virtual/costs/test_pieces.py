@@ -199,11 +199,23 @@ def test_shared_heads_have_their_gradients_summed() -> None:
     assert _names(signature)[1:] == ["sum", "sum"]
 
 
-def test_a_loss_over_images_zeroes_its_sums_and_divides_them() -> None:
+def test_what_zeroes_its_results_was_measured_with_that() -> None:
     x, target, one = _tensor(8, 150, 64, 64), _tensor(8, 64, 64, dtype="int64"), TensorSpec("float32", (), ())
-    signature = Signature("aten::nll_loss2d_forward", "", (x, target, None, 1, -100), (one, one))
+    loss = Signature("aten::nll_loss2d_forward", "", (x, target, None, 1, -100), (one, one))
+    few = _tensor(8, 64, 16, 16)
+    resized = Signature("aten::upsample_bilinear2d_backward", "", (x, (64, 64), few.sizes, False, None, None), (few,))
 
-    assert _names(signature) == ["fill_", "fill_", "nll_loss2d_forward", "div_"]
+    assert _names(loss) == ["nll_loss2d_forward"]
+    assert _names(resized) == ["upsample_bilinear2d_backward"]
+    assert ["FillFunctor" in kernel.name for kernel in costs_of("h200").cost(resized).kernels] == [True, False]
+
+
+def test_many_small_matrices_are_factored_at_once_and_have_an_orthogonal_factor_each() -> None:
+    x, q, r = _tensor(50, 6, 4), _tensor(50, 6, 4), _tensor(50, 4, 4)
+    signature = Signature("aten::linalg_qr", "", (x, "reduced"), (q, r))
+
+    assert _names(signature) == ["geqrf", *["linalg_householder_product"] * 50]
+    assert len(costs_of("h200").cost(signature).kernels) == 6 + 50 * 9
 
 
 @pytest.mark.parametrize(

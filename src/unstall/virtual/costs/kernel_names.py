@@ -20,6 +20,7 @@ gradient of the weight.
 
 
 _IN_BFLOAT16 = (
+    ("nvjet_sm90_tst", "nvjet_sm90_hsh"),
     ("__nv_bfloat16", "__half"),
     ("bfloat16_t", "half_t"),
     ("BFloat16", "Half"),
@@ -37,7 +38,7 @@ def in_half(kernel: str, dtype: str) -> str:
     for word, other in _IN_BFLOAT16:
         kernel = kernel.replace(word, other)
     if dtype == "bfloat16":
-        for word, other in _IN_BFLOAT16[:3]:
+        for word, other in _IN_BFLOAT16[:4]:
             kernel = kernel.replace(other, word)
         kernel = _HALF.sub("bf16", kernel)
     return kernel

@@ -20,6 +20,7 @@ from unstall.virtual.costs.gpu_file import DeviceEntry, Gpu, GpuFile, Peaks
 from unstall.virtual.costs.model import HostCosts, Limits
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 from unstall.virtual.costs.origins import PARTS, Origin, Part
+from unstall.virtual.costs.pieces import pieces
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.startup_fit import MeasuredStartup
@@ -33,6 +34,8 @@ them that the call did not free.
 _BYTES_OFF = 64 << 10
 """How many bytes the temporary memory of a call may be off for the call to be left out, if similar calls predict it."""
 _FOUR_MIB = 4 << 20
+_BEGINS_ORTHOGONAL = "copy_info_kernel"
+"""The first kernel of cuSOLVER's computation of an orthogonal factor."""
 
 
 class Tables:
@@ -57,6 +60,10 @@ class Tables:
         bare = without_bias(signature) if family.name == "convolution" else None
         if bare is not None and adds_bias(shape.variants[0], [name for name, _ in kernels]):
             self.add((bare[0], kernels[:-1], taken, kept))
+            return
+        if parts := _parts(signature, kernels):
+            for part in parts:
+                self.add(part)
             return
         held = list(kept)
         temporaries = []
@@ -85,6 +92,21 @@ class Tables:
             kept = _needed(ordered, table, measured_on, variant.partition(" ")[0], within)
             found.setdefault(family, {})[variant] = kept
         return found
+
+
+def _parts(signature: Signature, kernels: list[tuple[str, int]]) -> tuple[Observed, ...]:
+    """Returns the two kinds of pieces of a QR decomposition of many matrices, each as a measured call. Returns none
+    for other calls.
+
+    Args:
+        signature: The call.
+        kernels: The name and the ns of each of its kernels.
+    """
+    first, *each = pieces(signature) if signature.name == "aten::linalg_qr" else (None,)
+    begins = [at for at, (name, _) in enumerate(kernels) if name.startswith(_BEGINS_ORTHOGONAL)]
+    if first is None or not each or len(begins) != len(each):
+        return ()
+    return (first.signature, kernels[: begins[0]], [], []), (each[-1].signature, kernels[begins[-1] :], [], [])
 
 
 def _needed(

@@ -9,6 +9,9 @@ from unstall.virtual.costs.gpu_file import Gpu
 from unstall.virtual.costs.roofline import Roofline
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, of_rows
 
+ALIKE_IN_HALF = ("convolution", "product")
+"""The families of operators whose libraries have as fast kernels for both data types of 16 bits."""
+
 
 class MeasuredTables:
     """The measured calls of a GPU's file. A table is made when it is first asked for.
@@ -42,15 +45,13 @@ class MeasuredTables:
         return self._tables[key]
 
     def _calls(self, family: Family, variant: str) -> list[MeasuredCall]:
-        """Returns the measured calls of a variant of a family. Among those of a convolution are those of the other
-        data type of 16 bits: cuDNN has as fast kernels for both. Among those of a gradient are the parts of backwards
-        that compute several.
+        """Returns the measured calls of a variant of a family. Among those of a convolution or a product are those of
+        the other data type of 16 bits: cuDNN and cuBLAS have as fast kernels for both. Among those of a gradient are
+        the parts of backwards that compute several.
         """
         calls = self._of_type(family, variant)
-        if family.name != "convolution":
-            return calls
         dtype, _, rest = variant.partition(" ")
-        if dtype in HALVES:
+        if dtype in HALVES and family.name in ALIKE_IN_HALF:
             calls = [*calls, *self._of_type(family, f"{HALVES[dtype]} {rest}")]
         for whole in convolutions.of_all_gradients(variant):
             for call in self._calls(family, whole):

@@ -5,7 +5,8 @@ Within an operator, torch's CUDA code converts and copies arguments that its ker
 does not go through the dispatcher for that, so the shim's log does not have it. The pieces follow
 ATen's sources: `make_reduction`, `impl_func_cum_ops`, `prepare_matrix_for_cublas`, `host_softmax`,
 `embedding_dense_backward_cuda`, `computeLinearIndex`, NLLLoss2d.cu,
-UpSampleBilinear2d.cu, AdaptiveAveragePooling.cu, Im2Col.cu, TensorTransformations.cu, Loss.cpp.
+UpSampleBilinear2d.cu, AdaptiveAveragePooling.cu, Im2Col.cu, TensorTransformations.cu,
+BatchLinearAlgebra.cpp, Loss.cpp.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _ACCUMULATE = ("sum", "nansum", "prod", "cumsum", "cumprod")
 _HALF = ("float16", "bfloat16")
 _AT_ONCE = 32
 """Up to which order cuSOLVER decomposes all matrices of a batch at once."""
+_ROWS_AT_ONCE = 256
+"""Up to how many rows cuBLAS factors all matrices of a batch at once."""
 _MOST_IN_TURN = 1_000
 """Of how many matrices each is simulated. More would take the simulation too long."""
 _OF_PAIRS = ("add", "sub", "mul", "div", "maximum", "minimum", "pow")
@@ -86,32 +89,6 @@ def _of_a_vector(signature: Signature) -> tuple[Piece, ...]:
     if matrix is None or vector is None:
         return (Piece(signature),)
     return (Piece(Signature("aten::mv", "", (matrix, vector), signature.outputs)),)
-
-
-def _zeroed(*positions: int) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Returns a function that returns the pieces of a call whose kernels add to its results: fills
-    of the results with zeros, copies of the arguments at `positions` that are not contiguous, and
-    then the call.
-    """
-
-    def split(signature: Signature) -> tuple[Piece, ...]:
-        zeros = [Signature("aten::fill_", "Scalar", (result, ("s", False)), (result,)) for result in signature.results]
-        return (*map(Piece, zeros), *_side_by_side(*positions)(signature))
-
-    return split
-
-
-def _loss_over_images(signature: Signature) -> tuple[Piece, ...]:
-    """Returns the pieces of a loss over images (nll_loss2d): fills of the results with zeros,
-    copies of arguments that are not contiguous, the sum of the losses, and, if the reduction is a
-    mean, its division. Without a reduction, returns the call itself.
-    """
-    reduction = signature.value(3, 1)
-    if reduction == 0:
-        return (Piece(signature),)
-    total = signature.results[:1]
-    mean = [Signature("aten::div_", "Tensor", (one, one), (one,)) for one in total] if reduction == 1 else []
-    return (*_zeroed(0, 1)(signature), *map(Piece, mean))
 
 
 def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
@@ -239,6 +216,25 @@ def _in_turn(signature: Signature) -> tuple[Piece, ...]:
     return (Piece(replace(signature, inputs=(one, *signature.inputs[1:]), outputs=tuple(results))),) * count
 
 
+def _factored(signature: Signature) -> tuple[Piece, ...]:
+    """Returns the pieces of a QR decomposition of many matrices: cuBLAS factors all at once, and then cuSOLVER computes
+    the orthogonal factor of each in turn. torch does so if the matrices are small and many enough (`geqrf_kernel` of
+    BatchLinearAlgebra.cpp). On an H200, 250 matrices of 3 x 3 take 2,256 kernels, of which 9 are for each.
+    """
+    x = signature.tensor(0)
+    if x is None or len(x.sizes) < 3 or len(signature.results) != 2:
+        return (Piece(signature),)
+    several, rows = len(x.sizes) - 2, x.sizes[-2]
+    count = prod(x.sizes[:several])
+    if rows > _ROWS_AT_ONCE or count < max(2, rows // 16) or signature.value(1, "reduced") == "r":
+        return (Piece(signature),)
+    one, out = (
+        replace(each, sizes=each.sizes[several:], strides=each.strides[several:]) for each in (x, signature.results[0])
+    )
+    each = Piece(Signature("aten::linalg_householder_product", "", (one,), (out,)))
+    return (Piece(Signature("aten::geqrf", "", (x,), (x,))), *(each,) * min(count, _MOST_IN_TURN))
+
+
 def _placed(signature: Signature) -> tuple[Piece, ...]:
     """Returns the pieces of an index_put that accumulates. With several tensors of indices, torch
     first makes one tensor of offsets in memory: it makes negative indices positive, multiplies each
@@ -302,7 +298,7 @@ _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     "aten::convolution": convolved(0),
     "aten::convolution_backward": convolved(0, 1),
     **{
-        f"aten::{name}_backward": _zeroed(0)
+        f"aten::{name}_backward": _side_by_side(0)
         for name in (
             "upsample_linear1d",
             "upsample_bilinear2d",
@@ -316,9 +312,8 @@ _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     },
     "aten::_scaled_dot_product_flash_attention_backward": _shared_heads,
     "aten::_grouped_mm": _grouped,
-    "aten::histc": _zeroed(),
-    "aten::nll_loss2d_forward": _loss_over_images,
-    "aten::nll_loss2d_backward": _zeroed(2),
+    "aten::nll_loss2d_forward": _side_by_side(0, 1),
+    "aten::nll_loss2d_backward": _side_by_side(2),
     "aten::mse_loss": _if_expanded(_reduced(2)),
     "aten::smooth_l1_loss": _reduced(2),
     "aten::huber_loss": _reduced(2),
@@ -326,6 +321,7 @@ _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     **dict.fromkeys(RECURRENT, recurrent),
     "aten::_linalg_eigh": _in_turn,
     "aten::_linalg_svd": _in_turn,
+    "aten::linalg_qr": _factored,
     "aten::roll": _rolled,
     "aten::im2col": _of_each_image,
     "aten::_index_put_impl_": _placed,

@@ -17,7 +17,7 @@ from unstall.virtual.costs.families.family import Found, Target
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.gpu_file import Gpu
 from unstall.virtual.costs.kernel_names import in_half, name_on
-from unstall.virtual.costs.measured_tables import MeasuredTables
+from unstall.virtual.costs.measured_tables import ALIKE_IN_HALF, MeasuredTables
 from unstall.virtual.costs.model import HOST_WAIT, Kernel
 from unstall.virtual.costs.occupancy import MOST, threads_on, with_blocks
 from unstall.virtual.costs.roofline import Roofline, roofline_of
@@ -97,7 +97,7 @@ class Predictor:
                 replace(kernels[0], name=f"{name}_kernel", duration_ns=max(1, round(answer.total_ns)), module=-1),
             )
         half, measured_half = _half_in(shape.variants[0]), _half_in(table.variant)
-        if half and (family.name == "convolution" or measured_half not in (half, "")):
+        if half and (family.name in ALIKE_IN_HALF or measured_half not in (half, "")):
             kernels = tuple(replace(each, name=in_half(each.name, half)) for each in kernels)
         passes = [(size,) for size in found.temporaries] if family.frees_each else [found.temporaries]
         allocations = tuple(sizes for sizes in passes if sizes)

@@ -43,6 +43,9 @@ _SAME = {
     "index_put": "index_put_",
     "_adaptive_avg_pool2d": "avg_pool2d",
 }
+_BY_ELEMENT = ("gather", "scatter")
+"""How the names of operators begin that read an index for each element."""
+_INDEX_BYTES = 8
 _IMAGE_BY_IMAGE = (
     "upsample_linear1d",
     "upsample_linear1d_backward",
@@ -158,6 +161,8 @@ def describe(signature: Signature) -> CallShape | None:
     elif kind in ("index_add", "index_add_") and len(tensors) > 2:
         count, out = tensors[1].numel, tensors[2]
         run = out.numel // max(count, 1)
+    elif kind in ("nonzero", "masked_select") and len(x.sizes) > 1:
+        pattern = " divided"  # a kernel divides the places among the dimensions
     elif kind == "take":
         count = out.numel
     elif kind in ("gather", "scatter", "scatter_", "scatter_add", "scatter_add_"):
@@ -269,9 +274,10 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     """Returns the work of a call. `variant` and `dims` describe it (see `CallShape`); `FAMILY` has
     the axes of `dims`.
     """
-    _, run, table, out = dims
+    count, run, table, out = dims
     name = variant.split()[1]
     moved = float((2 * out if name in _ONLY_PARTS else out + table) * item_bytes(variant))
+    moved += _INDEX_BYTES * count if name.startswith(_BY_ELEMENT) else 0
     return Work(0.0, moved, -(-run // _THREADS) if name in _IMAGE_BY_IMAGE else math.inf)
 
 

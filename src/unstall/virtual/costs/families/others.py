@@ -37,7 +37,9 @@ _MATRICES = (
     "_linalg_slogdet",
     "_linalg_solve_ex",
     "_linalg_svd",
+    "geqrf",
     "linalg_cholesky_ex",
+    "linalg_householder_product",
     "linalg_inv_ex",
     "linalg_lstsq",
     "linalg_lu_factor_ex",
@@ -58,6 +60,7 @@ _OPTIONS: dict[str, tuple[int, ...]] = {
     "index_reduce": (4,),
     "multinomial": (2,),
     "scatter_reduce": (4,),
+    "segment_reduce": (6,),
 }
 """The positions of arguments that choose between different kernels."""
 NAMES = (
