@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -42,3 +44,15 @@ def test_an_allocation_is_a_result_only_if_it_is_there_at_the_end() -> None:
 
     assert seen.taken == [4096, 512]
     assert seen.kept == [512]
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("tf32", [True, True]), ("ieee", [False, False])])
+def test_a_case_says_how_cudnn_and_cublas_multiply(precision: str, allowed: list[bool]) -> None:
+    libraries: tuple[Any, ...] = torch.backends.cudnn, torch.backends.cuda.matmul
+    usual = [library.allow_tf32 for library in libraries]
+
+    with multiplying(precision):
+        within = [library.allow_tf32 for library in libraries]
+
+    assert within == allowed
+    assert [library.allow_tf32 for library in libraries] == usual

@@ -142,13 +142,16 @@ def _run_case(
 
 @contextmanager
 def multiplying(precision: str) -> Iterator[None]:
-    """Lets cuDNN multiply in float32 as `precision` says (see `Case`)."""
-    usual = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = precision == "tf32" if precision else usual
+    """Lets cuDNN and cuBLAS multiply in float32 as `precision` says (see `Case`)."""
+    libraries: tuple[Any, ...] = torch.backends.cudnn, torch.backends.cuda.matmul
+    usual = [library.allow_tf32 for library in libraries]
+    for library, allowed in zip(libraries, usual, strict=True):
+        library.allow_tf32 = precision == "tf32" if precision else allowed
     try:
         yield
     finally:
-        torch.backends.cudnn.allow_tf32 = usual
+        for library, allowed in zip(libraries, usual, strict=True):
+            library.allow_tf32 = allowed
 
 
 def _warm(tensors: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -32,8 +32,8 @@ class Case:
         hot: The positions of the arguments that are read into the L2 cache before the call, as if
             the operator before had just written them. None: `measure` chooses them.
         gflop: The floating-point operations of the call, in billions; 0 if there are few.
-        precision: How cuDNN multiplies in float32 (see `Signature`): "tf32", "ieee", or "" for what
-            it does by default.
+        precision: How cuDNN and cuBLAS multiply in float32 (see `Signature`): "tf32", "ieee", or ""
+            for what they do by default.
         on_meta: Whether torch's meta device has a kernel for the call. It has none for sparse tensors.
     """
 

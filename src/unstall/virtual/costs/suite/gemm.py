@@ -8,6 +8,7 @@ from functools import partial
 import torch
 
 from unstall.virtual.costs.suite.case import MAX_ELEMENTS, Arguments, Case, TensorPool, spread
+from unstall.virtual.costs.suite.random_products import products
 
 _WIDTHS = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1280, 1536, 2048, 4096)
 _RATIOS = ((1, 1), (3, 1), (4, 1), (1, 4), (2, 1), (1, 2), (1, 3))
@@ -81,6 +82,7 @@ _LENGTHS = (
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _FEW_ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _HEADS = (2, 3, 10, 100, 1000, 21841)
+_AT_RANDOM = 3_000
 _VOCABULARIES = (30522, 32000, 32128, 50257, 50265, 50272, 51865)
 
 
@@ -138,6 +140,7 @@ def cases() -> Iterator[Case]:
                 yield from _linear(rows, words, 768, rank, dtype)
     yield from _batched()
     yield from _of_vectors()
+    yield from (product.case(rank=3) for product in products(_AT_RANDOM, seed=11))
 
 
 def _linear(rows: int, wide: int, deep: int, rank: int, dtype: torch.dtype = torch.float32) -> Iterator[Case]:
