@@ -104,6 +104,71 @@ def _depthwise() -> list[nn.Module]:
     return layers
 
 
+class _Joined(nn.Module):
+    """Branches on the same input. Their outputs are added, or joined along the channels."""
+
+    def __init__(self, *branches: nn.Module, added: bool = False) -> None:
+        super().__init__()
+        self.branches, self.added = nn.ModuleList(branches), added
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = [branch(x) for branch in self.branches]
+        return torch.stack(found).sum(0) if self.added else torch.cat(found, 1)
+
+
+def _normed(i: int, o: int, kernel: int, stride: int = 1) -> list[nn.Module]:
+    return [nn.Conv2d(i, o, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(o)]
+
+
+def _residual() -> list[nn.Module]:
+    layers = [*_normed(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    for i, o, stride in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2)):
+        main = nn.Sequential(*_normed(i, o, 3, stride), nn.ReLU(), *_normed(o, o, 3))
+        layers += [_Joined(main, nn.Sequential(*_normed(i, o, 1, stride)), added=True), nn.ReLU()]
+    return layers
+
+
+def _u_net() -> list[nn.Module]:
+    inner: list[nn.Module] = []
+    for width in (192, 96, 48):
+        down = [nn.MaxPool2d(2), nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU()]
+        up = nn.ConvTranspose2d(2 * width, width, 2, 2)
+        after = [nn.Conv2d(2 * width, width, 3, padding=1), nn.ReLU()]
+        inner = [_Joined(nn.Identity(), nn.Sequential(*down, *inner, up)), *after]
+    return [nn.Conv2d(3, 48, 3, padding=1), nn.ReLU(), *inner, nn.Conv2d(48, 2, 1)]
+
+
+def _inception() -> list[nn.Module]:
+    def mixed(i: int, o: int) -> nn.Module:
+        def narrow(kernel: int) -> nn.Module:
+            return nn.Sequential(nn.Conv2d(i, o, 1), nn.ReLU(), nn.Conv2d(o, o, kernel, padding=kernel // 2))
+
+        return _Joined(nn.Conv2d(i, o, 1), narrow(3), narrow(5))
+
+    first, pool = nn.Conv2d(3, 48, 3, 2, 1), nn.MaxPool2d(2)
+    return [first, nn.ReLU(), mixed(48, 32), nn.ReLU(), pool, mixed(96, 64), nn.ReLU(), mixed(192, 64), nn.ReLU()]
+
+
+def _autoencoder() -> list[nn.Module]:
+    widths = (3, 32, 64, 128)
+    down = (nn.Conv2d(i, o, 3, 2, 1) for i, o in pairwise(widths))
+    up = (nn.ConvTranspose2d(i, o, 3, 2, 1, 1) for i, o in pairwise(reversed(widths)))
+    return _with(nn.GELU, (*down, *up))
+
+
+def _sharper() -> list[nn.Module]:
+    sizes = ((3, 64, 5), (64, 64, 3), (64, 32, 3), (32, 12, 3))
+    return [
+        *_with(nn.Tanh, (nn.Conv2d(i, o, kernel, padding=kernel // 2) for i, o, kernel in sizes)),
+        nn.PixelShuffle(2),
+    ]
+
+
+def _speech() -> list[nn.Module]:
+    sizes = ((80, 256, 3, 1), (256, 256, 3, 2), (256, 256, 5, 1), (256, 128, 1, 1))
+    return _with(nn.GELU, (nn.Conv1d(i, o, kernel, stride, kernel // 2) for i, o, kernel, stride in sizes))
+
+
 NETS = {
     **{name: Net(_padded(net), (3, edge, edge), dtype) for name, (net, edge, dtype) in PADDED.items()},
     "digits": Net(_digits, (1, 28, 28)),
@@ -115,6 +180,12 @@ NETS = {
     "film": Net(_film, (3, 16, 56, 56)),
     "depthwise": Net(_depthwise, (3, 112, 112)),
     "float16": Net(_vgg, (3, 64, 64), torch.float16),
+    "residual": Net(_residual, (3, 112, 112)),
+    "u-net": Net(_u_net, (3, 96, 96)),
+    "inception": Net(_inception, (3, 80, 80)),
+    "autoencoder": Net(_autoencoder, (3, 64, 64), torch.float16),
+    "sharper": Net(_sharper, (3, 72, 72)),
+    "speech": Net(_speech, (80, 1_000), torch.bfloat16),
 }
 BATCHES = (8, 16, 24, 32, 48, 64)
 
