@@ -10,6 +10,10 @@ from dataclasses import replace
 from unstall.virtual.costs.piece import Piece, copied, laid_out
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
+OTHERS = "others"
+"""In the log, the overload of a backward without its first gradient, which was launched before the memory of the others
+was allocated.
+"""
 _CUDNN_NS, _CUDNN_KERNEL_NS, _NEXT_GRADIENT_NS = 9_700, 3_500, 10_600
 _ADDITION_NS, _SUM_NS = 8_600, 9_000
 """How long the host works on parts of a convolution, besides the launches: how much more on a convolution of cuDNN than
@@ -57,13 +61,14 @@ def by_cudnn(signature: Signature, bias: Signature | None = None) -> tuple[Piece
 
 def by_gradient(signature: Signature) -> tuple[Piece, ...]:
     """Returns the pieces of the backward of a convolution: one for each gradient that it computes,
-    of the input, of the weight and of the bias, in this order.
+    of the input, of the weight and of the bias, in this order. A call of the overload OTHERS has
+    the gradients after the first.
     """
     bare, *bias = without_bias(signature) or (signature,)
     mask = bare.value(len(bare.inputs) - 1, ())
     wanted = [tuple(at == place for at in range(3)) for place, asked in enumerate(mask) if asked]
     gradients = [replace(bare, inputs=(*bare.inputs[:-1], only)) for only in wanted]
-    before = (0, *[_NEXT_GRADIENT_NS] * len(gradients))
+    before = (_NEXT_GRADIENT_NS if signature.overload == OTHERS else 0, *[_NEXT_GRADIENT_NS] * len(gradients))
     pieces = (Piece(each, host_ns=ns, between_ns=_CUDNN_KERNEL_NS) for each, ns in zip(gradients, before, strict=False))
     return (*pieces, *(Piece(each, host_ns=_SUM_NS) for each in bias))
 

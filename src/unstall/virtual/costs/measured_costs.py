@@ -15,7 +15,7 @@ from itertools import chain, repeat
 
 from unstall.timeline.columns import CopyDirection
 from unstall.virtual.costs.collectives import Operation, Transfer, transfer
-from unstall.virtual.costs.convolution import by_cudnn, by_gradient, in_one_format, without_bias
+from unstall.virtual.costs.convolution import OTHERS, by_cudnn, by_gradient, in_one_format, without_bias
 from unstall.virtual.costs.cudnn_search import is_search, search_cost
 from unstall.virtual.costs.families import convolutions, describe
 from unstall.virtual.costs.families.family import Work
@@ -160,7 +160,7 @@ class MeasuredCosts:
             temporaries.append(held)
         return OperatorCost(
             lasting(tuple(kernels), self._link_ns(signature)) if kernels else (),
-            self._operator_ns(timed_as(signature)),
+            0 if signature.overload == OTHERS else self._operator_ns(timed_as(signature)),
             tuple(temporaries),
             tuple(workspaces.items()),
         )
@@ -205,11 +205,12 @@ class MeasuredCosts:
             described = describe(last)
         variant = described[1].variants[0] if described else ""
         bare = without_bias(last)
-        if convolutions.has_parts(variant):
+        backward = "backward" in last.name
+        if backward and convolutions.has_parts(variant):
             return (*apart[:-1], *by_gradient(last))
-        if convolutions.is_by_cudnn(variant):
+        if not backward and convolutions.is_by_cudnn(variant):
             return (*apart[:-1], *by_cudnn(*(bare or (last,))))
-        if bare is not None and "backward" in variant and self._unlike(bare[0], False) < self._unlike(last, True):
+        if bare is not None and backward and self._unlike(bare[0], False) < self._unlike(last, True):
             return (*apart[:-1], *map(Piece, bare))
         return apart
 

@@ -79,6 +79,10 @@ About::About(const c10::OperatorHandle& op)
   checks = name.name == "aten::all" || name.name == "aten::_is_all_true";
   tf32 = tf32_setting(name);
   if (searching.count(name.name)) search.emplace("cudnn::search_" + name.name.substr(name.name.find("::") + 2));
+  if (name.name == "aten::convolution_backward") {
+    first_gradient.emplace(name.name, "first");
+    other_gradients.emplace(name.name, "others");
+  }
   bool same_each_time = generator < 0 && !op.hasTag(at::Tag::nondeterministic_seeded);
   elementwise = !substitute && !shapes && same_each_time &&
       (op.hasTag(at::Tag::pointwise) || untagged_elementwise.count(name.name) != 0);

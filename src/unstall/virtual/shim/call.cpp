@@ -70,11 +70,11 @@ class OperatorCall {
  private:
   // Returns whether the simulation of the launch includes the operator's read of a value.
   bool run_launching() {
-    Launch launch(about_.number, device_);
-    for (size_t i = 0; i < about_.written.size(); i++) launch.input(argument(i), about_.written[i]);
-    if (about_.tf32) launch.multiplies(rounds_to_tf32(*about_.tf32));
     bool captured = !about_.view && capturing_here(device_);
-    if (about_.search && !captured && at::globalContext().benchmarkCuDNN()) launch.searches(*about_.search);
+    const bool apart = !captured && has_gradients_apart();
+    if (apart) first_gradient_.emplace(launch_of(*about_.first_gradient, captured, gradients(true)));
+    Launch launch = apart ? launch_of(*about_.other_gradients, captured, gradients(false))
+                          : launch_of(about_.number, captured, std::nullopt);
     if (captured) capture(launch);
     else if (about_.view) run_values();
     else if (failed(device_)) run_without_values();
@@ -82,10 +82,49 @@ class OperatorCall {
     else if (all_known(all_read()) && is_small()) run_small();
     else run_shapes();
     size_t results = op_.schema().returns().size(), elements = 0;
-    for (size_t i = stack_->size() - results; i < stack_->size(); i++) elements += output((*stack_)[i], launch);
+    for (size_t i = stack_->size() - results + (apart ? 1 : 0); i < stack_->size(); i++)
+      elements += output((*stack_)[i], launch);
     if (results == 0)
       for (auto& pair : pairs_) elements += size_t(pair.first.numel());
     return !about_.view && elements && launch.log();
+  }
+
+  // `last`: what stands for the last argument.
+  Launch launch_of(OpName name, bool captured, std::optional<IValue> last) {
+    Launch launch(name, device_);
+    const size_t count = about_.written.size() - (last ? 1 : 0);
+    for (size_t i = 0; i < count; i++) launch.input(argument(i), about_.written[i]);
+    if (last) launch.input(*last);
+    if (about_.tf32) launch.multiplies(rounds_to_tf32(*about_.tf32));
+    if (about_.search && !captured && at::globalContext().benchmarkCuDNN()) launch.searches(*about_.search);
+    return launch;
+  }
+
+  // Whether cuDNN computes the gradients of a convolution's input and of its weight, one after the other: the workspace
+  // of the first is freed before the second gradient is allocated. If the gradient of the output has to be copied, each
+  // copies it, except if the convolution is transposed.
+  bool has_gradients_apart() {
+    if (!about_.first_gradient) return false;
+    auto wanted = mask();
+    const Tensor &gradient = argument(0).toTensor(), &input = argument(1).toTensor(), &weight = argument(2).toTensor();
+    const bool transposed = argument(7).toBool();
+    if (!wanted[0] || !wanted[1] || input.numel() == 0 || weight.dim() != input.dim() || input.dim() < 3) return false;
+    if (!at::globalContext().userEnabledCuDNN() || input.scalar_type() == at::kDouble) return false;
+    const bool each_channel_alone = weight.size(1) == 1 && input.size(1) > 1;
+    auto all = [&](at::MemoryFormat format) {
+      bool kept = !transposed || gradient.is_contiguous(format);
+      return kept && input.is_contiguous(format) && weight.is_contiguous(format);
+    };
+    auto last = weight.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
+    return !each_channel_alone && (all(at::MemoryFormat::Contiguous) || (weight.dim() > 3 && all(last)));
+  }
+
+  c10::List<bool> mask() { return argument(about_.written.size() - 1).toBoolList(); }
+
+  // The mask of the first gradient alone, or of the others.
+  IValue gradients(bool first) {
+    auto wanted = mask();
+    return c10::List<bool>({first, !first && wanted[1], !first && wanted[2]});
   }
 
   IValue& argument(size_t i) { return (*stack_)[first_ + i]; }
@@ -488,6 +527,10 @@ class OperatorCall {
         for (const Tensor& one : value.toTensorVector()) list.push_back(change(one, host));
         value = std::move(list);
       }
+      if (i == 0 && first_gradient_) {
+        first_gradient_->output(value.toTensor());
+        first_gradient_->log();
+      }
     }
   }
 
@@ -510,6 +553,7 @@ class OperatorCall {
   Stack* stack_;
   size_t first_;
   int device_ = 0;
+  std::optional<Launch> first_gradient_; // if it is launched before the other gradients are allocated
   c10::SmallVector<std::pair<Tensor, Tensor>, 8> pairs_; // a tensor of the virtual GPU, and what it was converted to
 };
 

@@ -23,6 +23,8 @@ struct About {
   bool elementwise = false; // and torch has a Meta kernel in Python alone
   int generator = -1, output_size = -1; // which arguments these are
   std::optional<at::Float32Op> tf32; // see tf32_setting()
+  // Of the backward of a convolution: its first gradient, and the others, as the log names them if they are apart.
+  std::optional<OpName> first_gradient, other_gradients;
   std::optional<OpName> search; // of cuDNN, for the fastest kernels of a shape: torch.backends.cudnn.benchmark
   int64_t reads = 0; // bytes that CUDA's kernel copies to the host and waits for
   const Substitute* substitute; // nullptr: the CPU's own kernel
