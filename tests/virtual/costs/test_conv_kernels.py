@@ -87,6 +87,15 @@ def test_a_backward_without_images_has_a_cost(precision: str) -> None:
     assert len(costs_of("h100").cost(call).kernels) > 2
 
 
+@pytest.mark.parametrize("kernel", ["ReduceSplitK", "wgrad_implicit_gemm_tilesize64x64x32"])
+def test_as_many_sums_are_shared_whatever_the_size_of_the_result(kernel: str) -> None:
+    narrow, wide = ((DIMS[0], channels, *DIMS[2:]) for channels in (128, 1024))
+
+    found = [sums("float32 backward-w dense ccc", dims, "w", (WGRAD, kernel), 132) for dims in (narrow, wide)]
+
+    assert found[1] == 8 * found[0]
+
+
 @pytest.mark.parametrize("kernels", [(PRODUCT, "segment_k_on"), (PRODUCT, "ReduceSplitK")])
 def test_a_convolution_without_images_shares_no_sums(kernels: tuple[str, ...]) -> None:
     assert sums(FORWARD, (0, *DIMS[1:]), "forward", kernels, 132) >= 0

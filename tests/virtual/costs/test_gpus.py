@@ -66,8 +66,8 @@ def test_a_gpu_answers_for_a_linear_layer(name: str) -> None:
     assert dict(cost.workspaces)["cublaslt"] == 1 << 20
 
 
-def test_a_file_of_less_than_eight_and_a_half_megabytes_holds_a_gpu() -> None:
-    assert len(encode(gpu_named("h200").file)) < 8_500_000
+def test_a_file_of_less_than_nine_megabytes_holds_a_gpu() -> None:
+    assert len(encode(gpu_named("h200").file)) < 9_000_000
 
 
 def test_operators_within_models_take_what_they_took() -> None:

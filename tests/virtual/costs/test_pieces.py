@@ -320,3 +320,38 @@ def test_a_gradient_that_is_not_asked_for_has_no_kernel() -> None:
 
     assert any("grad_weight" in name or "wgrad" in name for name in kernels((True, True, False)))
     assert not any("grad_weight" in name or "wgrad" in name for name in kernels((True, False, False)))
+
+
+def test_a_transposed_convolution_is_what_cudnn_computes_for_it() -> None:
+    """Its output is the gradient of the input of a convolution, which may be measured far more often."""
+    big, small, weight = _tensor(8, 32, 32, 32), _tensor(8, 64, 16, 16), _tensor(64, 32, 4, 4)
+    how = (2, 2), (1, 1), (1, 1)
+    up = Signature("aten::convolution", "", (small, weight, None, *how, True, (0, 0), 1), (big,))
+    asked = (True, False, False)
+    given = small, big, weight, None, *how, False, (0, 0), 1, asked
+    costs = costs_of("h200")
+
+    assert (
+        costs.cost(up).kernels[0].name
+        == costs.cost(Signature("aten::convolution_backward", "", given, (big,))).kernels[0].name
+    )
+    assert _taken(costs.cost(up)) == _taken(costs.cost(Signature("aten::convolution_backward", "", given, (big,))))
+
+
+def test_gradients_that_are_launched_apart_take_the_host_as_long_as_together() -> None:
+    x, weight = _tensor(8, 64, 32, 32), _tensor(64, 64, 3, 3)
+    rest = None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1
+
+    def cost(overload: str, *asked: bool) -> OperatorCost:
+        call = Signature("aten::convolution_backward", overload, (x, x, weight, *rest, asked), (x, weight))
+        return costs_of("h200").cost(call)
+
+    both, first, others = (
+        cost("", True, True, False),
+        cost("first", True, False, False),
+        cost("others", False, True, False),
+    )
+
+    assert both.kernels == (*first.kernels, *others.kernels)
+    assert both.temporaries == (*first.temporaries, *others.temporaries)
+    assert both.host_ns == first.host_ns + others.host_ns

@@ -13,9 +13,11 @@ import msgspec
 import numpy as np
 from msgspec import Raw
 
-from unstall.virtual.costs.convolution import without_bias
-from unstall.virtual.costs.families import FAMILIES, describe
-from unstall.virtual.costs.families.convolutions import adds_bias
+from unstall.virtual.costs.convolution import by_gradient, without_bias
+from unstall.virtual.costs.families import FAMILIES, CallShape, describe
+from unstall.virtual.costs.families.conv_kernels import halves
+from unstall.virtual.costs.families.convolutions import adds_bias, has_parts
+from unstall.virtual.costs.families.family import Measured
 from unstall.virtual.costs.gpu_file import DeviceEntry, Gpu, GpuFile, Peaks
 from unstall.virtual.costs.model import HostCosts, Limits
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
@@ -57,10 +59,15 @@ class Tables:
         if described is None or not kernels:
             return
         family, shape = described
-        bare = without_bias(signature) if family.name == "convolution" else None
-        if bare is not None and adds_bias(shape.variants[0], [name for name, _ in kernels]):
-            self.add((bare[0], kernels[:-1], taken, kept))
-            return
+        if family.name == "convolution":
+            backward = "backward" in signature.name
+            bare = without_bias(signature)
+            if bare is not None and not backward and adds_bias([name for name, _ in kernels]):
+                self.add((bare[0], kernels[:-1], taken, kept))
+                return
+            if backward and has_parts(shape.variants[0]) and len(gradients := by_gradient(signature)) > 1:
+                self._add_each(shape, observed, [piece.signature for piece in gradients])
+                return
         if parts := _parts(signature, kernels):
             for part in parts:
                 self.add(part)
@@ -75,6 +82,20 @@ class Tables:
         numbers = tuple(self.names.setdefault(name, len(self.names)) for name, _ in kernels)
         call = MeasuredCall(shape.dims, numbers, tuple(ns for _, ns in kernels), tuple(temporaries))
         self._calls.setdefault((family.name, shape.variants[0]), {}).setdefault(shape.dims, call)
+
+    def _add_each(self, shape: CallShape, observed: Observed, gradients: list[Signature]) -> None:
+        """Adds the gradients of a backward as calls of their own, without that of the bias, which is a sum. Does
+        nothing if it cannot be told which kernels compute which.
+
+        Args:
+            shape: The shape of the backward.
+            observed: The backward.
+            gradients: The calls that compute one gradient each, in order.
+        """
+        _, kernels, taken, kept = observed
+        measured = Measured(shape.dims, tuple(name for name, _ in kernels), tuple(taken))
+        for gradient, (_, part, sizes) in zip(gradients, halves(shape.variants[0], measured) or (), strict=False):
+            self.add((gradient, kernels[part], list(sizes), kept))
 
     def thinned(self, measured_on: Roofline, within: float) -> dict[str, dict[str, list[MeasuredCall]]]:
         """Returns the calls that belong into the file of the GPU, by family of operators and

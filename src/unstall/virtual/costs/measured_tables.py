@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from unstall.virtual.costs.families import CallShape, Family, convolutions
-from unstall.virtual.costs.families.conv_kernels import halves
-from unstall.virtual.costs.families.family import HALVES, Measured
+from unstall.virtual.costs.families import CallShape, Family
+from unstall.virtual.costs.families.family import HALVES
 from unstall.virtual.costs.gpu_file import Gpu
 from unstall.virtual.costs.roofline import Roofline
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, of_rows
@@ -46,19 +45,13 @@ class MeasuredTables:
 
     def _calls(self, family: Family, variant: str) -> list[MeasuredCall]:
         """Returns the measured calls of a variant of a family. Among those of a convolution or a product are those of
-        the other data type of 16 bits: cuDNN and cuBLAS have as fast kernels for both. Among those of a gradient are
-        the parts of backwards that compute several.
+        the other data type of 16 bits: cuDNN and cuBLAS have as fast kernels for both.
         """
         calls = self._of_type(family, variant)
         dtype, _, rest = variant.partition(" ")
-        if dtype in HALVES and family.name in ALIKE_IN_HALF:
-            calls = [*calls, *self._of_type(family, f"{HALVES[dtype]} {rest}")]
-        for whole in convolutions.of_all_gradients(variant):
-            for call in self._calls(family, whole):
-                measured = Measured(call.dims, tuple(self._file.kernels[name] for name in call.names), call.temporaries)
-                for way, part, sizes in halves(whole, measured) or ():
-                    if variant.split()[1] == f"backward-{way}":
-                        calls.append(MeasuredCall(call.dims, call.names[part], call.ns[part], sizes))
+        if family.name not in ALIKE_IN_HALF or dtype not in HALVES:
+            return calls
+        calls = [*calls, *self._of_type(family, f"{HALVES[dtype]} {rest}")]
         return list({call.dims: call for call in reversed(calls)}.values())
 
     def _of_type(self, family: Family, variant: str) -> list[MeasuredCall]:

@@ -109,7 +109,7 @@ class CostTable:
             self._held = np.array([measured_on.holds(work) for work in works])
             uncached = np.log(total / [measured_on.uncached_ns(work, self._dtype) for work in works])
             self._uncached = np.where(self._held, np.maximum(uncached, 0.0), self._factors)
-        self._chosen = np.array([choice.place(call.dims) for call in calls]) if choice else None
+        self._chosen = self._choice_places(np.array([call.dims for call in calls], np.int64)) if choice else None
         told = {call.names: choice.algorithm(variant, self._named(call)) for call in calls} if choice else {}
         self._algorithms = [told.get(call.names) for call in calls]
         self._best = float(np.exp(np.quantile(self._factors, _BEST)))
@@ -213,12 +213,17 @@ class CostTable:
         """
         if self._chosen is None or self._family.choice is None:
             return nearest
-        squares = ((self._chosen - self._family.choice.place(dims)) ** 2).sum(1)
+        squares = ((self._chosen - self._choice_places(np.array([dims], np.int64))) ** 2).sum(1)
         if without is not None:
             squares = np.where(without, np.inf, squares)
         voters = np.argsort(squares, kind="stable")[:_VOTERS]
         voters = _winners(voters, squares, lambda voter: self._algorithms[voter])
         return int(_winners(voters, squares, lambda voter: self._calls[voter].names)[0])
+
+    def _choice_places(self, dims: np.ndarray) -> np.ndarray:
+        """Returns the places of calls, given their dims, as `Choice` says."""
+        assert self._family.choice is not None
+        return self._family.choice.places(self._variant, dims, self._measured_on.multiprocessors)
 
     def _named(self, call: MeasuredCall) -> tuple[str, ...]:
         return tuple(self._kernels[name] for name in call.names)

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from itertools import combinations
 from math import prod
 
-from unstall.timeline.columns import DeviceKind
-from unstall.virtual.costs.families.conv_kernels import algorithm, place, temporaries
+from unstall.virtual.costs.families.conv_kernels import algorithm, places, temporaries
 from unstall.virtual.costs.families.family import Axis, CallShape, Choice, Family, Found, Target, Work, item_bytes
 from unstall.virtual.costs.families.products import tiles
-from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 _TURNS = re.compile("nchwToNhwc|nhwcToNchw")
@@ -32,6 +30,10 @@ def describe(signature: Signature) -> CallShape | None:
 
     A backward call has the same sizes as its forward call, and its variant says which gradients it
     computes. In the names of variants, "float32" is TF32, and "ieee" is float32 without TF32.
+
+    A transposed convolution is described as what cuDNN computes for it: its output is the gradient of
+    the input of a convolution, the gradient of its input is that convolution's output, and the
+    gradient of its weight is that convolution's, with input and output swapped.
     """
     backward = "backward" in signature.name
     first = 1 if backward else 0
@@ -48,13 +50,15 @@ def describe(signature: Signature) -> CallShape | None:
     if backward:
         mask = signature.value(len(signature.inputs) - 1, ())
         gradients = "".join(letter for letter, wanted in zip("xwb", mask, strict=False) if wanted)
-        kind = f"backward-{gradients or 'xw'}"
+        kind = "forward" if transposed and gradients == "x" else f"backward-{gradients or 'xw'}"
+    elif transposed:
+        kind = "backward-x"
     else:
         kind = "forward-bias" if signature.tensor(2) is not None else "forward"
-    layouts = x.layout + weight.layout + (out.layout if backward else "")
+    layouts = x.layout + weight.layout + (out.layout if kind.startswith("backward") else "")
     usual = "lcl"[: len(layouts)] if "l" in layouts else "ccc"[: len(layouts)]
     taps = prod(weight.sizes[2:])
-    depthwise = groups > 1 and groups == x.sizes[1]
+    depthwise = groups > 1 and groups == x.sizes[1] and not transposed
     step = _step(x, out)
     shape = (
         "depthwise"
@@ -67,8 +71,6 @@ def describe(signature: Signature) -> CallShape | None:
         if step * step == taps
         else "dense"
     )
-    if transposed:
-        kind += "-transposed"
     dims = (
         x.sizes[0],
         x.sizes[1],
@@ -83,12 +85,9 @@ def describe(signature: Signature) -> CallShape | None:
     other = {"depthwise": "grouped", "grouped": "dense", "patches": "dense", "pointwise": "dense", "dense": "patches"}[
         shape
     ]
-    plain = kind.replace("-bias", "").replace("-transposed", "")
-    plain = plain[:-1] if plain.endswith("b") else plain
-    if not backward:
-        kinds = [kind, kind.replace("-bias", ""), "forward"]
-    elif kind == "backward-xw-transposed":
-        kinds = [kind, "backward-xwb-transposed", plain, "backward-xwb"]
+    plain = kind.removesuffix("b")
+    if kind.startswith("forward"):
+        kinds = [kind, "forward"]
     elif plain in _OF_ONE and not depthwise:
         kinds = [kind, plain]
     else:
@@ -109,22 +108,19 @@ def describe(signature: Signature) -> CallShape | None:
 
 
 def has_parts(variant: str) -> bool:
-    """Returns whether the backwards of a variant (see `CallShape`) run the gradients one after the
+    """Returns whether a backward of a variant (see `CallShape`) runs the gradients one after the
     other, without copies that several of them need: whether all tensors have the same layout, and
-    cuDNN computes the gradients. Those of transposed convolutions are predicted together.
+    cuDNN computes the gradients.
     """
-    _, kind, shape, layouts = variant.split()
-    if kind.endswith("-transposed"):
-        return False
-    return kind.startswith("backward") and shape != "depthwise" and layouts in ("ccc", "lcl")
+    _, _, shape, layouts = variant.split()
+    return shape != "depthwise" and layouts in ("cc", "lc", "ll", "ccc", "lcl", "lll")
 
 
 def is_by_cudnn(variant: str) -> bool:
-    """Returns whether cuDNN computes the forward passes of a variant (see `CallShape`). Torch computes those of each
-    channel alone.
+    """Returns whether cuDNN computes the passes of a variant (see `CallShape`). Torch computes those of each channel
+    alone.
     """
-    _, kind, shape, _ = variant.split()
-    return kind.startswith("forward") and shape != "depthwise"
+    return variant.split()[2] != "depthwise"
 
 
 def is_searched(variant: str) -> bool:
@@ -134,25 +130,9 @@ def is_searched(variant: str) -> bool:
     return shape != "depthwise" or dtype == "float16" or "l" in layouts
 
 
-def gradients(variant: str) -> int:
-    """Returns how many gradients of a backward variant cuDNN computes. Torch adds up that of the bias."""
-    return sum(letter in _computed(variant) for letter in "xw")
-
-
 def _computed(variant: str) -> str:
     """Returns the letters of the gradients that a backward variant computes: of the input (x), the weight, the bias."""
     return variant.split()[1].partition("-")[2]
-
-
-def of_all_gradients(variant: str) -> tuple[str, ...]:
-    """Returns the names of the variants of which a variant of one gradient (see `CallShape`) is a
-    part. Returns none for other variants.
-    """
-    dtype, kind, *rest = variant.split()
-    if kind not in _OF_ONE or not has_parts(variant):
-        return ()
-    wholes = ("backward-xw", "backward-xwb", *(["backward-wb"] if kind == "backward-w" else []))
-    return tuple(" ".join((dtype, whole, *rest)) for whole in wholes)
 
 
 def products(signature: Signature) -> tuple[Signature, ...]:
@@ -187,30 +167,17 @@ def _product(signature: Signature, rows: int, deep: int, columns: int) -> Signat
 def with_bias(variant: str) -> bool:
     """Returns whether the calls of a variant (see `CallShape`) add a bias, or compute the gradient of one."""
     kind = variant.split()[1]
-    return kind.removesuffix("-transposed").endswith("bias" if kind.startswith("forward") else "b")
+    return kind.endswith("bias" if kind.startswith("forward") else "b")
 
 
-def adds_bias(variant: str, kernels: Sequence[str]) -> bool:
-    """Returns whether the last kernel of a forward adds the bias. cuDNN's convolutions leave this to torch; torch's own
-    convolution of each channel alone adds it itself.
+def adds_bias(kernels: Sequence[str]) -> bool:
+    """Returns whether the last kernel of a forward with a bias adds the bias. cuDNN's convolutions leave this to torch;
+    torch's own convolution of each channel alone adds it itself.
 
     Args:
-        variant: The variant of the call (see `CallShape`).
         kernels: The names of its kernels, in order.
     """
-    return variant.split()[1].startswith("forward-bias") and "::elementwise_kernel" in kernels[-1]
-
-
-def _lacks_bias_of(variant: str, measured: str) -> bool:
-    """Returns whether the measured backward of a transposed convolution computes the gradient of a bias, and a
-    predicted one does not.
-
-    Args:
-        variant: The variant of the predicted backward (see `CallShape`).
-        measured: The variant of the measured one.
-    """
-    transposed = measured.split()[1].startswith("backward") and measured.split()[1].endswith("-transposed")
-    return transposed and with_bias(measured) and not with_bias(variant)
+    return "::elementwise_kernel" in kernels[-1]
 
 
 def _turns(variant: str) -> bool:
@@ -221,13 +188,11 @@ def _turns(variant: str) -> bool:
 
 
 def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) -> Found:
-    """Returns what a convolution launches and allocates: without the gradient of a bias and without
-    transposing tensors if only the measured convolution has that. Temporary memory has copies of
-    tensors, perhaps of another data type than was measured.
+    """Returns what a convolution launches and allocates: without transposing tensors if only the
+    measured convolution has that. Temporary memory has copies of tensors, perhaps of another data
+    type than was measured.
     """
     variant = shape.variants[0]
-    if _lacks_bias_of(variant, found.variant):
-        found = found._replace(kernels=_without_gradient_of_bias(found.kernels))
     asked, measured = map(_computed, (variant, found.variant))
     unwanted = [_COMPUTES[letter] for letter in "xw" if letter in measured and letter not in asked]
     if "backward" in variant and unwanted:
@@ -254,16 +219,6 @@ def _without_turning(found: Found, dims: tuple[int, ...]) -> Found:
     parts = tensors(found.variant, dims)
     left = (size - round(max(held for held in sums(parts) if held <= size)) for size in found.temporaries)
     return found._replace(kernels=kept, temporaries=tuple(size for size in left if size > 0))
-
-
-def _without_gradient_of_bias(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """Returns the kernels of a backward without those that compute the gradient of the bias: the last one, and perhaps
-    a memset before it.
-    """
-    kept = [kernel for kernel in kernels if "reduce_kernel" not in kernel.name]
-    while kept and kept[-1].kind is DeviceKind.MEMSET:
-        kept.pop()
-    return tuple(kept)
 
 
 def sums(parts: tuple[float, ...]) -> list[float]:
@@ -346,7 +301,7 @@ FAMILY = Family(
     work,
     temporaries,
     blocks,
-    Choice(place, algorithm),
+    Choice(places, algorithm),
     adapt,
     frees_each=True,
 )

@@ -9,6 +9,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import ITEM_BYTES, Signature
 
@@ -107,13 +109,14 @@ class Choice(NamedTuple):
     """How a library chooses kernels, as far as it is known.
 
     Attributes:
-        place: A function of a call's dims. Of calls whose places are near each other, most have the
-            same algorithm.
+        places: A function of the variant of calls, of their dims as an array of [calls, axes], and of
+            the number of multiprocessors. It returns an array of [calls, coordinates]. Of calls
+            whose places are near each other, most have the same algorithm.
         algorithm: A function of a call's variant and of the names of its kernels that returns what
             tells its algorithm.
     """
 
-    place: Callable[[tuple[int, ...]], tuple[float, ...]]
+    places: Callable[[str, np.ndarray, int], np.ndarray]
     algorithm: Callable[[str, Sequence[str]], Hashable]
 
 
