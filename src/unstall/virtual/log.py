@@ -26,7 +26,9 @@ RECORD = np.dtype(
         ("device", "i1"),
         ("flags", "u1"),
         ("within", "u1"),  # Within: what the thread was in before
-        ("content", "<i4"),  # COPY from the host: a number for the copied bytes, from 1 on; 0 if unknown
+        # COPY from the host: a number for the copied bytes, from 1 on; 0 if unknown. OP_BEGIN of a thread that runs no
+        # Python: the number of the thread that called it, plus 1; 0 if unknown
+        ("content", "<i4"),
     ]
 )
 USE = np.dtype(

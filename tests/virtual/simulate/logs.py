@@ -56,13 +56,14 @@ class Log:
         flags: int = 0,
         computing_ns: int = 0,
         uses: Sequence[tuple[int, int, int]] = (),
+        content: int = 0,
     ) -> None:
         self.host_ns += 1_000
         self.used += uses
         self.rows.append(
             (
                 *(self.host_ns, computing_ns, a, b, stream, self.thread, self.stack, id, len(uses)),
-                *(int(code), device, int(flags), int(self.within), 0),
+                *(int(code), device, int(flags), int(self.within), content),
             )
         )
 
@@ -72,8 +73,11 @@ class Log:
         return self.texts.index(text)
 
     @contextmanager
-    def op(self, name: str, sequence: int = -1, forward: int = -1, *, on_host: bool = False) -> Iterator[None]:
-        self.write(LogCode.OP_BEGIN, sequence, forward, id=self.name(name), flags=ON_HOST if on_host else 0)
+    def op(
+        self, name: str, sequence: int = -1, forward: int = -1, *, on_host: bool = False, content: int = 0
+    ) -> Iterator[None]:
+        flags = ON_HOST if on_host else 0
+        self.write(LogCode.OP_BEGIN, sequence, forward, id=self.name(name), flags=flags, content=content)
         before, self.within = self.within, Within.HOST_OPERATOR if on_host else Within.DEVICE_OPERATOR
         yield
         self.write(LogCode.OP_END)

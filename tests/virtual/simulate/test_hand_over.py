@@ -82,6 +82,28 @@ def test_autograd_does_not_wait_for_a_thread_that_sleeps_between_redraws_of_a_pr
     assert times(redrawn=True) == times(redrawn=False)
 
 
+def test_autograd_waits_for_the_caller_of_backward_not_for_a_thread_that_pins_memory_meanwhile() -> None:
+    def times(pinned: bool) -> list[tuple[str, int, int]]:
+        log, simulator = begin()
+        log.frames.append([(sys._getframe().f_code, 0)])
+        log.thread, log.stack = 1, 0
+        log.write(LogCode.PIN, 4096)
+        log.thread = 0
+        log.launch(10)
+        if pinned:
+            log.thread = 1
+            log.write(LogCode.PIN, 4096)
+        log.thread, log.stack = 5, -1
+        with log.op("MmBackward0", sequence=0, forward=0, content=1):
+            log.launch(10)
+        log.thread, log.stack = 0, 0
+        with log.op("aten::add_"):
+            pass
+        return calls(simulator.timeline(), HostKind.OP)
+
+    assert times(pinned=True) == times(pinned=False)
+
+
 def test_a_thread_of_python_begins_after_what_was_before_it_and_then_overlaps() -> None:
     log, simulator = begin()
     log.frames.append([(sys._getframe().f_code, 0)])

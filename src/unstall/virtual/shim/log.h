@@ -46,7 +46,9 @@ struct Record {
   uint8_t code;
   int8_t device;
   uint8_t flags, within;
-  int32_t content; // of a COPY from the host: a number for the bytes that it copies, from 1 on; 0 if they are not known
+  // Of a COPY from the host: a number for the bytes that it copies, from 1 on. Of an OP_BEGIN of a thread without Python:
+  // the number of the thread that called it, plus 1. 0 if not known.
+  int32_t content;
 };
 static_assert(sizeof(Record) == 64);
 

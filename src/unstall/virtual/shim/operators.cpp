@@ -1,3 +1,5 @@
+#include "_frames.h" // first: it includes Python.h
+
 #include "operators.h"
 
 #include "kernels.h"
@@ -6,6 +8,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
 #include <atomic>
@@ -169,6 +172,23 @@ void know_this_thread(const ThreadState& state) {
   all.numbers.emplace(at::RecordFunction::currentThreadId(), state.number);
 }
 
+// The number of a thread that runs Python. torch copies it into the threads that run what that thread asks for: those of
+// autograd, until the backward pass is over.
+struct Caller : c10::DebugInfoBase {
+  explicit Caller(int32_t thread) : number(thread) {}
+  int32_t number;
+};
+
+const Caller* caller_here() {
+  return static_cast<const Caller*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO_2));
+}
+
+void be_caller(const ThreadState& state) {
+  // Below all else: torch's own are taken away from the top.
+  if (!caller_here() && !c10::ThreadLocalDebugInfo::current())
+    c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::TEST_INFO_2, std::make_shared<Caller>(state.number));
+}
+
 int32_t number_of(const at::RecordFunction& function) {
   std::string_view name = function.name();
   static thread_local std::unordered_map<std::string, int32_t> numbers;
@@ -194,7 +214,10 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   OwnWork own;
   know_this_thread(thread);
   bool mark = function.scope() == at::RecordScope::USER_SCOPE;
-  thread.stacks.push_back(mark ? CHANGES : python_stack());
+  int32_t stack = mark ? CHANGES : python_stack();
+  if (stack != NO_PYTHON) be_caller(thread);
+  const Caller* caller = stack == NO_PYTHON ? caller_here() : nullptr;
+  thread.stacks.push_back(stack);
   int32_t name = number_of(function);
   bool host = !mark && on_host(function);
   bool part = std::any_of(open.begin(), open.end(), [](const Open& one) { return one.work.has_value(); });
@@ -204,7 +227,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   if (copies_may_run.load(std::memory_order_relaxed)) uses = host_uses(function);
   write({.code = mark ? Code::MARK_BEGIN : Code::OP_BEGIN, .a = function.seqNr(),
          .b = forward_thread(function.forwardThreadId()), .id = name, .flags = host ? ON_HOST : uint8_t(0),
-         .uses = uses.data(), .use_count = uses.size()});
+         .content = caller ? caller->number + 1 : 0, .uses = uses.data(), .use_count = uses.size()});
   if (!mark) thread.within = host ? HOST_OPERATOR : DEVICE_OPERATOR;
   return nullptr;
 }

@@ -55,6 +55,7 @@ class HandOvers:
         self._serving: set[int] = set()
         self._of_groups: set[int] = set()
         self._waiting: dict[int, int] = {}  # by caller: the serving thread that it waits for
+        self._caller: dict[int, int] = {}  # by autograd thread: the thread that called `backward()` last
         self._last: dict[int, int] = {}  # last instruction of each thread
         self._latest = -1  # the thread of the last record
         self._latest_is_apart = False
@@ -161,11 +162,27 @@ class HandOvers:
         if current and _runs_no_python(record):
             self._serving.add(current)
         if current in self._serving:
-            if before not in self._serving:
-                self._waiting[before] = current
-            return before
+            return self._serves(current, before, record)
         served_by = self._waiting.pop(current, -1)
         return before if new else served_by
+
+    def _serves(self, current: int, before: int, record: np.void) -> int:
+        """Returns the thread that a record of an autograd thread had to wait for, or -1 if it did not wait.
+
+        Args:
+            current: The autograd thread.
+            before: The thread of the record before it.
+            record: The record.
+        """
+        if record["code"] == LogCode.OP_BEGIN and record["content"]:
+            self._caller[current] = int(record["content"]) - 1
+        if before in self._serving:
+            return before
+        caller = self._caller.get(current, before)  # another than `before` if that has written its record in between
+        if self._waiting.get(caller) == current:
+            return -1
+        self._waiting[caller] = current
+        return caller
 
     def _collectives(self, records: np.ndarray) -> list[Join]:
         """Returns a `Join` for each collective that a thread of a process group (such as gloo's)
