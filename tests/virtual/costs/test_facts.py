@@ -23,7 +23,7 @@ print(json.dumps({"latencies": facts._latencies(), "graph": facts._graph()}))
 @pytest.mark.parametrize("launch_ns", [3_000, 25_000])
 def test_latencies_are_those_of_the_device_however_slow_its_host_launches(tmp_path: Path, launch_ns: int) -> None:
     known = gpu_named("h200")
-    slow = msgspec.structs.replace(known.file, host={"launch": launch_ns})
+    slow = msgspec.structs.replace(known.file, host={"launch": launch_ns}, host_pace=1.0)
     gpu, program = tmp_path / "slow.json", tmp_path / "measure.py"
     gpu.write_bytes(encode(slow))
     program.write_text(MEASURE)
