@@ -85,6 +85,9 @@ _BLOCKS = {
     r"elementwise_kernel": Block(128, 32),
 }
 
+_USUAL = Block(128, 32)
+"""What is taken for the block of a kernel that moves memory, if it is unknown: most of torch's have such blocks."""
+
 
 def size_of(kernel: str, capability: tuple[int, int]) -> int | None:
     """Returns how much of a multiprocessor's room for thread blocks a block of a kernel fills, in
@@ -95,8 +98,10 @@ def size_of(kernel: str, capability: tuple[int, int]) -> int | None:
         capability: The compute capability of the GPU.
     """
     block = next((block for pattern, block in _BLOCKS.items() if re.search(pattern, kernel)), None)
-    if block is None:
-        return None
+    return None if block is None else _filled_by(block, capability)
+
+
+def _filled_by(block: Block, capability: tuple[int, int]) -> int:
     registers = -(-block.registers // 8) * 8 * block.threads
     shared = block.shared_bytes + _RESERVED_BYTES if block.shared_bytes else 0
     fractions = (
@@ -147,42 +152,64 @@ def _computing(name: str, blocks: int, duration_ns: int, floor_ns: float) -> int
     return round(min(blocks, WHOLE) * max(1 - floor_ns / duration_ns, 0.0))
 
 
+def _filling(blocks: int, size: int, duration_ns: int, floor_ns: float) -> int:
+    """Returns the share of the device that a kernel which moves memory uses, in thousandths, as far as its blocks tell.
+
+    If they fill all multiprocessors, others gain nothing beside it, however far it is from the rate of the memory: its
+    pattern of access limits it. Transposes on an H200 reach a quarter of that rate, and two of them take as long
+    together as one after the other, but for the time in which a kernel starts and ends.
+
+    Args:
+        blocks: The number of its blocks per multiprocessor, in thousandths.
+        size: The size of a block, in thousandths of a multiprocessor.
+        duration_ns: How long it takes.
+        floor_ns: How long an empty kernel takes.
+    """
+    filled = min(blocks / (WHOLE // size), WHOLE)
+    return round(filled * max(1 - floor_ns / duration_ns, 0.0))
+
+
 def with_blocks(
     kernels: tuple[Kernel, ...],
-    blocks_of: Callable[[str], int],
+    blocks_of: Callable[[str, Kernel], int],
     capability: tuple[int, int],
     multiprocessors: int,
     floor_ns: float,
-    unknown_size: int | None,
+    computes: bool,
 ) -> tuple[Kernel, ...]:
     """Returns the kernels of a call with the number and the size of their thread blocks. A kernel
-    is unchanged if either is unknown.
+    is unchanged if their number is unknown.
 
     Args:
         kernels: The kernels, with their names on the GPU that was measured.
-        blocks_of: A function of the name of a kernel that returns the number of its blocks, or 0 if
+        blocks_of: A function of a kernel and its name that returns the number of its blocks, or 0 if
             it is unknown. The name is "" for a kernel that the GPU cannot run.
         capability: The compute capability of the GPU.
         multiprocessors: The number of multiprocessors of the GPU.
         floor_ns: How long an empty kernel takes. A kernel whose blocks do not all fit at once
             leaves the device to others for at most this time before its end.
-        unknown_size: What is taken for the size of a block, in thousandths of a multiprocessor, if
-            it is unknown. None: the kernel is then unchanged.
+        computes: Whether the call computes. A block of unknown size is then taken to fill a
+            multiprocessor. Otherwise its kernels move memory, and such a block is taken to have the usual size.
     """
     in_parts = any(ADDS_PARTS.search(kernel.name) for kernel in kernels)
+    unknown_size = WHOLE if computes else _filled_by(_USUAL, capability)
 
     def placed(kernel: Kernel) -> Kernel:
         name = kernel.name if needed_capability(kernel.name) <= capability else ""
         size = size_of(name, capability) or unknown_size
-        count = blocks_of(name)
-        if kernel.kind is not DeviceKind.KERNEL or size is None or not count:
+        count = blocks_of(name, kernel)
+        if kernel.kind is not DeviceKind.KERNEL or not count:
             return kernel
         if in_parts and not ADDS_PARTS.search(name):
             count *= max(_BLOCKS_OF_PARTS * multiprocessors // count, 1)
         blocks = min(-(-count * WHOLE // multiprocessors), MOST)
         later_waves = max(1 - WHOLE // size * WHOLE / blocks, 0.0)
         tail_ns = round(min(floor_ns, kernel.duration_ns) * later_waves)
-        share = max(kernel.share, _computing(name, blocks, kernel.duration_ns, floor_ns))
-        return replace(kernel, blocks=blocks, size=size, tail_ns=tail_ns, share=share)
+        used = (
+            _computing(name, blocks, kernel.duration_ns, floor_ns)
+            if computes
+            else _filling(blocks, size, kernel.duration_ns, floor_ns)
+        )
+        return replace(kernel, blocks=blocks, size=size, tail_ns=tail_ns, share=max(kernel.share, used))
 
     return tuple(map(placed, kernels))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -28,8 +28,13 @@ _OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_
 """Matches the operators of cuSOLVER and cuFFT. Their time does not follow from the bytes that they move."""
 _LEAST = 10
 """The share of the device, in thousandths, that a kernel uses at least."""
-_WHOLE_MULTIPROCESSORS = ("product", "convolution", "attention")
-"""The families of operators whose thread blocks are taken to fill a multiprocessor each if their size is unknown."""
+_COMPUTING = ("product", "convolution", "attention")
+"""The families of operators whose kernels compute. All other kernels move memory."""
+_BYTES_OF_BLOCK = 128 * 64
+"""How many bytes a thread block of a kernel that moves memory reads and writes, if the number of its blocks is unknown.
+The threads of such kernels of torch move 16 to 256 bytes in the pairs of `benchmarks/virtual_pairs.py`, 64 in the
+median.
+"""
 _LAST_WITHOUT_TF32 = (7, 5)
 PieceCost: TypeAlias = tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]
 
@@ -182,13 +187,16 @@ class Predictor:
     def _with_blocks(
         self, kernels: tuple[Kernel, ...], family: Family, variant: str, dims: tuple[int, ...]
     ) -> tuple[Kernel, ...]:
-        if family.blocks is None:
-            return kernels
         device = self._gpu.file.device
-        unknown = WHOLE if family.name in _WHOLE_MULTIPROCESSORS else None
-        blocks_of = partial(family.blocks, variant, dims)
+        computes = family.name in _COMPUTING
+        moved = family.work(variant, dims).moved / max(total_ns(kernels), 1)
+
+        def blocks_of(name: str, kernel: Kernel) -> int:
+            known = family.blocks(variant, dims, name) if family.blocks else 0
+            return known or (0 if computes else math.ceil(moved * kernel.duration_ns / _BYTES_OF_BLOCK))
+
         return with_blocks(
-            kernels, blocks_of, device.capability, device.multiprocessors, self.roofline.floor_ns, unknown
+            kernels, blocks_of, device.capability, device.multiprocessors, self.roofline.floor_ns, computes
         )
 
     def _with_data(self, kernels: tuple[Kernel, ...], size: float) -> tuple[Kernel, ...]:

@@ -55,7 +55,7 @@ def describe(signature: Signature) -> CallShape | None:
     variants = [f"{main.dtype} {called} {pattern}{mixed}", f"{main.dtype} {called} {pattern}"]
     if not overload and len(operands) > 1:  # some operators name their usual overload so
         variants.append(f"{main.dtype} {called}Tensor {pattern}")
-    if overload == "Tensor" and "0" in pattern and any(tensor.sizes == () for tensor in operands):
+    if overload in ("", "Tensor") and "0" in pattern and any(tensor.sizes == () for tensor in operands):
         variants.insert(0, f"{main.dtype} {name}.Scalar {pattern.replace('0', '', 1)}")  # a wrapped Python number
     if len(kinds) == 1 or name == "copy_":
         variants += [f"{main.dtype} {name.rstrip('_')}.{overload} {pattern}", f"float32 {called} {pattern}"]
