@@ -125,3 +125,21 @@ def test_only_data_that_fits_into_the_l2_cache_can_be_missing_there() -> None:
     assert fits.uncached_ns > 1_000
     assert fits.cached < WHOLE < does_not.cached
     assert does_not.uncached_ns == 0
+
+
+def test_a_kernel_whose_blocks_are_unknown_has_them_by_its_bytes() -> None:
+    small, large = (
+        _kernels("cat", _tensor(size, 256), _tensor(size, 256), result=_tensor(size, 512), inputs=(-1,))[-1]
+        for size in (256, 1 << 14)
+    )
+
+    assert 0 < small.blocks < large.blocks
+    assert large.blocks > 16 * WHOLE  # more than fit at once
+
+
+def test_a_kernel_that_fills_the_device_leaves_little_of_its_rate_to_others() -> None:
+    x = _tensor(1 << 14, 1 << 10)
+    turned = TensorSpec("float32", (1 << 14, 1 << 10), (1, 1 << 14))
+    (kernel,) = _kernels("copy_", x, turned, result=x)
+
+    assert kernel.share > 0.9 * WHOLE
