@@ -5,11 +5,12 @@
 
 Both branches take about as long alone. What is compared is how long they take together.
 
-There are three sets of kernels (`--set`):
+There are four sets of kernels (`--set`):
 
 - `first`: the model of pairs was made with it. If a kernel is paired with itself, both branches have the same data.
 - `apart`: the same kernels, but each branch has data of its own, as in most programs.
-- `more`: ten other kernels, with which nothing was made. Each branch has data of its own.
+- `more`: ten other kernels. Each branch has data of its own. What they showed was mended in the model.
+- `last`: ten further kernels, with which nothing was made. Each branch has data of its own.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ Call = Callable[[], Any]
 
 def main(argv: list[str] | None = None) -> int:
     parser = comparing(__doc__)
-    parser.add_argument("--set", choices=("first", "apart", "more"), default="first", help="which kernels")
+    parser.add_argument("--set", choices=tuple(_SETS), default="first", help="which kernels")
     args = parser.parse_args(argv)
     import torch
 
     known = json.loads(args.against.read_text())["sizes"] if args.against else {}
     sizes: dict[str, list[dict[str, Any]]] = {}
     for size in _SIZES:
-        make = _more_calls if args.set == "more" else _calls
+        make = _SETS[args.set]
         calls = make(size)
         others = calls if args.set == "first" else make(size)
         counts = {(row["a"], row["b"]): row["counts"] for row in known.get(size, [])}
@@ -174,6 +175,42 @@ def _more_calls(size: str) -> dict[str, Call]:
         "max_pool": lambda: functional.max_pool2d(pooled, 3, 2, 1),
         "cat": lambda: torch.cat(parts, -1, out=joined),
     }
+
+
+def _last_calls(size: str) -> dict[str, Call]:
+    import torch
+    from torch.nn import functional
+
+    random = _random
+    s, n = _SIZES[size], _EDGE[size]
+    x, y = random(s * 65536, dtype="float16"), random(s * 65536)
+    rectified, chosen = torch.empty_like(x), torch.empty_like(y)
+    numbers, mask = random(s * 32768), random(s * 65536) > 0
+    tokens = random(s * 32, 2048)
+    high = random(s * 256, 512)
+    column = torch.empty(512, device="cuda")
+    groups = random(max(1, s // 2), 32, 32, 32)
+    total, places = torch.zeros(s * 64, 512, device="cuda"), torch.randint(s * 64, (s * 64,), device="cuda")
+    more = random(s * 64, 512)
+    pages = random(max(1, s // 4), 64, 56, 56)
+    row, weight, bias = random(n, 4 * n, dtype="bfloat16"), random(n, 4 * n, dtype="bfloat16"), random(n)
+    bias = bias.to(torch.bfloat16)
+    unordered = random(s * 64, 256)
+    return {
+        "relu f16": lambda: torch.clamp_min(x, 0, out=rectified),
+        "where": lambda: torch.where(mask, y, chosen, out=chosen),
+        "to bf16": lambda: numbers.to(torch.bfloat16),
+        "log_softmax": lambda: functional.log_softmax(tokens, -1),
+        "sum columns": lambda: torch.sum(high, 0, out=column),
+        "group_norm": lambda: functional.group_norm(groups, 8),
+        "index_add": lambda: total.index_add_(0, places, more),
+        "avg_pool": lambda: functional.avg_pool2d(pages, 2),
+        "linear bf16": lambda: functional.linear(row, weight, bias),
+        "amax": lambda: torch.amax(unordered, -1),
+    }
+
+
+_SETS = {"first": _calls, "apart": _calls, "more": _more_calls, "last": _last_calls}
 
 
 def _ms(calls: Sequence[Call], counts: Sequence[int]) -> float:
