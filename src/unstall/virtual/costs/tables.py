@@ -143,13 +143,16 @@ class CostTable:
             factor = float(self._factors[same].mean())
         else:
             held = self._measured_on.holds(self._work(dims, dtype))
-            factor = self._between(as_full, near, distances[near], held)
+            alike = roofline.multiprocessors == self._measured_on.multiprocessors
+            factor = self._between(as_full, near, distances[near], held, alike=alike)
         total = self._ns_on(dims, roofline, dtype, factor)
         if distances[nearest] >= _SAME:
             nearest = self._voted(dims, without, nearest)
         return Estimate(total, self._calls[nearest], float(distances[near[0]]))
 
-    def _between(self, dims: tuple[float, ...], near: np.ndarray, distances: np.ndarray, held: bool) -> float:
+    def _between(
+        self, dims: tuple[float, ...], near: np.ndarray, distances: np.ndarray, held: bool, *, alike: bool
+    ) -> float:
         """Returns the logarithm of the time of a call over what the roofline gives, from those of the calls near it.
 
         What the roofline gives changes where the L2 cache no longer holds a call's bytes. A kernel that moves bytes
@@ -158,19 +161,23 @@ class CostTable:
         their tensors, so it is not known what the cache holds.
 
         If the time with the kernels of each near call is known (see `Family.rounds`), a call weighs the less, the
-        longer its kernels take: a library chooses those that it takes to be fast.
+        longer its kernels take: a library chooses those that it takes to be fast. For a GPU with another number of
+        multiprocessors it chooses others, which are not known.
 
         Args:
             dims: The call's value on each axis of its family of operators.
             near: The indices of the calls near it.
             distances: How far they are, in doublings.
             held: Whether the L2 cache holds the call's bytes.
+            alike: Whether the GPU has as many multiprocessors as the measured one.
         """
         weights, factors = distances**-_POWER, self._factors
         if self._family.choice is None:
             weights = weights * np.where(self._held[near] == held, 1.0, _OTHER_SIDE)
             factors = self._factors if held else self._uncached
         factors = factors[near]
+        if not alike:
+            return float((weights * factors).sum() / weights.sum())
         longer = [self._longer(self._calls[index], tuple(max(round(dim), 1) for dim in dims)) for index in near]
         factors = factors + [each or 0.0 for each in longer]
         if None not in longer:
