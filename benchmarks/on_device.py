@@ -65,7 +65,7 @@ def machines(path: Path | None) -> list[dict[str, Any]]:
 
 def agreement(found: Mapping[str, float], real: Sequence[Mapping[str, float]], limit: float) -> str:
     """Returns how many figures are within a factor of 1 + `limit` of those of each real machine and of their median,
-    and how many of these machines' own figures are as near to each other.
+    how many of these machines' own figures are as near to each other, and how many figures lie between theirs.
 
     Args:
         found: Figures by name.
@@ -85,7 +85,11 @@ def agreement(found: Mapping[str, float], real: Sequence[Mapping[str, float]], l
         return said
     middle = {name: statistics.median([of[name] for of in real]) for name in shared}
     of_middle, of_each_other = near(shared, found, middle), near(shared, *real)
-    return f"{said}; of their median: {of_middle}; the real machines of each other: {of_each_other}"
+    between = sum(min(of[name] for of in real) <= found[name] <= max(of[name] for of in real) for name in shared)
+    return (
+        f"{said}; of their median: {of_middle}; the real machines of each other: {of_each_other}; "
+        f"between the real machines: {between} of {len(shared)}"
+    )
 
 
 def step_ms(step: Callable[[], object], *, steps: int, rounds: int) -> float:
