@@ -1,4 +1,4 @@
-"""Indexing in TorchScript, whose lists of indices have another type than those of C++."""
+"""TorchScript, whose lists of indices have another type than those of C++, and whose traces lack `convolution`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from virtual.operators.running import told_by
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("what", ["reads", "writes", "traced"])
-def test_indexing_in_torchscript_computes_what_the_cpu_does(what: str) -> None:
+@pytest.mark.parametrize("what", ["reads", "writes", "traced", "convolutions"])
+def test_torchscript_computes_what_the_cpu_does(what: str) -> None:
     assert told_by("scripted")[what] is True

@@ -119,6 +119,7 @@ void register_kernels() {
   }
   library("_", c10::DispatchKey::CUDA)->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
   register_sparse_kernels();
+  register_traced_convolutions();
   for (auto key : {c10::DispatchKey::QuantizedCUDA, c10::DispatchKey::NestedTensorCUDA})
     library("_", key)->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
 }

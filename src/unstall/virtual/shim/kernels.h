@@ -67,4 +67,7 @@ struct KernelsOfFile {
 // Registers all of them, and a redirecting kernel for each other operator that has a CPU kernel.
 void register_kernels();
 
+// See traced.cpp.
+void register_traced_convolutions();
+
 } // namespace unstall
