@@ -196,6 +196,8 @@ def test_a_gpu_that_is_not_there_is_named_with_those_that_are() -> None:
         {"schema": "unstall.gpu/9"},
         {"limits": {"speed": 1}},
         {"host_pace": 0.0},
+        {"host": {"cold_others": 12, "warm_others": 12}},
+        {"host": {"cold_others": 0}},
         {"like": "t4"},
         {"sequences": [[99_999]]},
         {"tables": {"poetry": {}}},

@@ -30,6 +30,7 @@ SCHEMA = "unstall.gpu/3"
 _LONGEST_NS = 3_600 * 10**9
 _LARGEST_SHARE = 100.0
 _LARGEST_PACE = 100
+_MOST_OTHERS = 1_000
 _EARLIER = ("unstall.gpu/1", "unstall.gpu/2")
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
@@ -279,6 +280,9 @@ def _check(file: GpuFile) -> None:
         unknown = sorted(set(given) - {field.name for field in fields(kind)})
         if unknown:
             raise ValueError(f"{what} has no {', '.join(unknown)}")
+    host = HostCosts(**file.host)
+    if not 0 <= host.warm_others < host.cold_others <= _MOST_OTHERS:
+        raise ValueError(f"warm_others is not less than cold_others, or this is more than {_MOST_OTHERS}")
     if file.host_pace is not None and not 1 / _LARGEST_PACE <= file.host_pace <= _LARGEST_PACE:
         raise ValueError(f"host_pace is not within 1/{_LARGEST_PACE} and {_LARGEST_PACE}")
     if bool(file.tables) == bool(file.like):
