@@ -215,7 +215,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   know_this_thread(thread);
   bool mark = function.scope() == at::RecordScope::USER_SCOPE;
   int32_t stack = mark ? CHANGES : python_stack();
-  if (stack != NO_PYTHON) be_caller(thread);
+  if (!mark && stack != NO_PYTHON) be_caller(thread);
   const Caller* caller = stack == NO_PYTHON ? caller_here() : nullptr;
   thread.stacks.push_back(stack);
   int32_t name = number_of(function);

@@ -174,8 +174,11 @@ class HandOvers:
             before: The thread of the record before it.
             record: The record.
         """
-        if record["code"] == LogCode.OP_BEGIN and record["content"]:
-            self._caller[current] = int(record["content"]) - 1
+        if record["code"] == LogCode.OP_BEGIN:
+            told = int(record["content"]) - 1
+            self._caller.pop(current, None)  # that of an earlier backward pass
+            if told not in (-1, current):
+                self._caller[current] = told
         if before in self._serving:
             return before
         caller = self._caller.get(current, before)  # another than `before` if that has written its record in between
