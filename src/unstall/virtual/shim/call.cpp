@@ -110,7 +110,7 @@ class OperatorCall {
     const bool transposed = argument(7).toBool();
     if (!wanted[0] || !wanted[1] || input.numel() == 0 || weight.dim() != input.dim() || input.dim() < 3) return false;
     if (!at::globalContext().userEnabledCuDNN() || input.scalar_type() == at::kDouble) return false;
-    const bool each_channel_alone = weight.size(1) == 1 && input.size(1) > 1;
+    const bool each_channel_alone = !transposed && weight.size(1) == 1 && input.size(1) > 1;
     auto all = [&](at::MemoryFormat format) {
       bool kept = !transposed || gradient.is_contiguous(format);
       return kept && input.is_contiguous(format) && weight.is_contiguous(format);
