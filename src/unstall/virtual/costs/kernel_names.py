@@ -21,6 +21,7 @@ gradient of the weight.
 
 _IN_BFLOAT16 = (
     ("nvjet_sm90_tst", "nvjet_sm90_hsh"),
+    ("nvjet_sm90_tss", "nvjet_sm90_hss"),
     ("__nv_bfloat16", "__half"),
     ("bfloat16_t", "half_t"),
     ("BFloat16", "Half"),
@@ -38,7 +39,7 @@ def in_half(kernel: str, dtype: str) -> str:
     for word, other in _IN_BFLOAT16:
         kernel = kernel.replace(word, other)
     if dtype == "bfloat16":
-        for word, other in _IN_BFLOAT16[:4]:
+        for word, other in _IN_BFLOAT16[:5]:
             kernel = kernel.replace(other, word)
         kernel = _HALF.sub("bf16", kernel)
     return kernel

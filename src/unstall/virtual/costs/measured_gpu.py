@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -72,15 +72,8 @@ class Tables:
             for part in parts:
                 self.add(part)
             return
-        held = list(kept)
-        temporaries = []
-        for size in taken:
-            if size in held:
-                held.remove(size)
-            else:
-                temporaries.append(size)
         numbers = tuple(self.names.setdefault(name, len(self.names)) for name, _ in kernels)
-        call = MeasuredCall(shape.dims, numbers, tuple(ns for _, ns in kernels), tuple(temporaries))
+        call = MeasuredCall(shape.dims, numbers, tuple(ns for _, ns in kernels), _temporaries(taken, kept))
         self._calls.setdefault((family.name, shape.variants[0]), {}).setdefault(shape.dims, call)
 
     def _add_each(self, shape: CallShape, observed: Observed, gradients: list[Signature]) -> None:
@@ -93,9 +86,9 @@ class Tables:
             gradients: The calls that compute one gradient each, in order.
         """
         _, kernels, taken, kept = observed
-        measured = Measured(shape.dims, tuple(name for name, _ in kernels), tuple(taken))
+        measured = Measured(shape.dims, tuple(name for name, _ in kernels), _temporaries(taken, kept))
         for gradient, (_, part, sizes) in zip(gradients, halves(shape.variants[0], measured) or (), strict=False):
-            self.add((gradient, kernels[part], list(sizes), kept))
+            self.add((gradient, kernels[part], list(sizes), []))
 
     def thinned(self, measured_on: Roofline, within: float) -> dict[str, dict[str, list[MeasuredCall]]]:
         """Returns the calls that belong into the file of the GPU, by family of operators and
@@ -113,6 +106,17 @@ class Tables:
             kept = _needed(ordered, table, measured_on, variant.partition(" ")[0], within)
             found.setdefault(family, {})[variant] = kept
         return found
+
+
+def _temporaries(taken: Sequence[int], kept: Sequence[int]) -> tuple[int, ...]:
+    """Returns the sizes of what a call allocated and did not keep, in bytes."""
+    held, found = list(kept), []
+    for size in taken:
+        if size in held:
+            held.remove(size)
+        else:
+            found.append(size)
+    return tuple(found)
 
 
 def _parts(signature: Signature, kernels: list[tuple[str, int]]) -> tuple[Observed, ...]:

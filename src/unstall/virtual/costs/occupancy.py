@@ -38,7 +38,7 @@ _RESERVED_BYTES = 1 << 10
 _SHARED_KIB = {(7, 5): 64, (8, 0): 164, (8, 6): 100, (8, 9): 100, (9, 0): 228}
 _THREADS = {(7, 5): 1_024, (8, 6): 1_536, (8, 9): 1_536, (12, 0): 1_536}
 """The maximum number of threads on a multiprocessor, by compute capability. It is 2,048 for all others."""
-_TILE = re.compile(r"(?:tilesize|tst_|hsh_|gemm_|_bf16_|_f16_)(\d+)x(\d+)")
+_TILE = re.compile(r"(?:tilesize|[th]s[tsh]_|gemm_|_bf16_|_f16_)(\d+)x(\d+)")
 
 
 class Block(NamedTuple):
@@ -182,7 +182,7 @@ def with_blocks(
 
     Args:
         kernels: The kernels, with their names on the GPU that was measured.
-        blocks_of: A function of a kernel and its name that returns the number of its blocks, or 0 if
+        blocks_of: A function of a kernel's name and the kernel that returns the number of its blocks, or 0 if
             it is unknown. The name is "" for a kernel that the GPU cannot run.
         capability: The compute capability of the GPU.
         multiprocessors: The number of multiprocessors of the GPU.

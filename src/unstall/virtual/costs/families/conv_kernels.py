@@ -57,7 +57,6 @@ def passes(variant: str, kernels: Sequence[str]) -> list[tuple[str, tuple[str, .
     way, _, gradients = variant.split()[1].partition("-")
     if way == "forward":
         return [(way, tuple(kernels))]
-    gradients = gradients.partition("-")[0]
     if "b" in gradients:
         last = max((at for at, name in enumerate(kernels) if "reduce_kernel" in name), default=len(kernels))
         kernels = kernels[: last - 1 if kernels[last - 1].startswith("Memset") else last]
