@@ -7,13 +7,13 @@ from dataclasses import replace
 from types import CodeType
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from virtual.simulate.logs import HOST, MIB, Log
 
 from unstall.timeline.columns import I64
 from unstall.virtual.costs.model import HostCosts
-from unstall.virtual.log import RECORD, LogCode, Stack
+from unstall.virtual.log import NO_PYTHON, RECORD, LogCode, Stack
 from unstall.virtual.simulation.modelled_host import ModelledHost
 
 NODE, RECORDED, FOREIGN_FREE, ENGINE = 7_000, 500, 300, 60_000
@@ -35,10 +35,14 @@ COSTS = replace(
 )
 
 
+_STACKS: list[Stack] = [[], [(compile("1\n2", "one", "exec"), 2)], [(compile("3\n4", "two", "exec"), 4)]]
+
+
 def _charged(log: Log, costs: HostCosts = COSTS, pieces: list[int] | None = None) -> list[int]:
     """What a host charges for each record beyond its usual cost, if it gets the log in `pieces` of that many."""
     records = np.array(log.rows, RECORD)
     host, charged, at = ModelledHost(costs), [], 0
+    host.know(_STACKS)
     for size in [*(pieces or []), len(records)]:
         part = records[at : at + size]
         if len(part):
@@ -105,10 +109,9 @@ def _code(name: str) -> CodeType:
     return compile("pass\npass\npass", name, "exec")
 
 
-def _python(costs: HostCosts, stacks: list[Stack], calls: list[tuple[int, str]], thread: int = 0) -> list[int]:
+def _python(costs: HostCosts, stacks: list[Stack], calls: list[tuple[int, str]]) -> list[int]:
     """What Python code costs before each of the operators that are called at these numbers of stacks."""
     log, host = Log(), ModelledHost(costs)
-    log.thread = thread
     host.know(stacks)
     for stack, name in calls:
         log.stack = stack
@@ -136,11 +139,15 @@ def test_functions_count_as_operators_do() -> None:
     assert charged == [0, 100, 100, 1_000, 550]
 
 
-def test_autograds_threads_count_for_nothing() -> None:
-    log = Log()
-    log.thread = 1
-    _operators(log, *"abcde")
-    assert _begins(log, _charged(log, replace(PYTHON, engine=0))) == [0] * 5
+def test_what_autograds_threads_begin_is_no_other() -> None:
+    module = _code("module")
+    log, host = Log(), ModelledHost(PYTHON)
+    host.know([[(module, 0)], [(module, 2)]])
+    log.thread = 1  # it runs Python at times, such as a hook's
+    for stack, names in ((0, "a"), (NO_PYTHON, "bcdef"), (1, "a")):
+        log.stack = stack
+        _operators(log, *names)
+    assert _begins(log, _work(host, np.array(log.rows, RECORD)).tolist())[-1] == 100
 
 
 def test_the_engine_of_autograd_is_woken_once_for_a_backward_pass() -> None:
@@ -191,15 +198,23 @@ def test_an_operator_pays_for_each_result_but_the_first() -> None:
 
 
 _EVENTS = st.lists(
-    st.tuples(st.integers(0, 2), st.sampled_from(["a", "b", "malloc", "free", "advance"]), st.integers(-1, 5)),
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from(["a", "b", "c", "malloc", "free", "advance"]),
+        st.integers(-1, 5),
+        st.sampled_from([NO_PYTHON, 0, 1, 2]),
+    ),
     max_size=40,
 )
 
 
+@example([*((0, name, -1, 1) for name in "abca"), (0, "malloc", 0, 2)], [8])
 @given(_EVENTS, st.lists(st.integers(1, 10), max_size=8))
-def test_a_log_in_pieces_costs_what_it_costs_as_a_whole(events: list[tuple[int, str, int]], pieces: list[int]) -> None:
+def test_a_log_in_pieces_costs_what_it_costs_as_a_whole(
+    events: list[tuple[int, str, int, int]], pieces: list[int]
+) -> None:
     log = Log()
-    for thread, event, number in events:
+    for thread, event, number, log.stack in events:
         log.thread = thread
         if event == "malloc":
             log.write(LogCode.MALLOC, number)
@@ -210,4 +225,5 @@ def test_a_log_in_pieces_costs_what_it_costs_as_a_whole(events: list[tuple[int, 
         else:
             with log.op(event, number):
                 pass
-    assert _charged(log, pieces=pieces) == _charged(log)
+    costs = replace(PYTHON, warm_others=0, cold_others=3)
+    assert _charged(log, costs, pieces) == _charged(log, costs)

@@ -26,8 +26,9 @@ class Lately:
         begun = self._begun.setdefault(thread, [])
         others = self._most
         if what in begun:
-            others = len(begun) - 1 - begun.index(what)
-            begun.remove(what)
+            at = begun.index(what)
+            others = len(begun) - 1 - at
+            del begun[at]
         elif len(begun) == self._most:
             del begun[0]
         begun.append(what)

@@ -19,7 +19,7 @@ from unstall.virtual.simulation.lately import Lately
 from unstall.virtual.simulation.measured_host import MeasuredHost
 
 F64: TypeAlias = NDArray[np.float64]
-_UNKNOWN = -1  # instead of a number of a stack
+_UNKNOWN = -1  # instead of the number of a stack, or of other operators
 _NOTED_NS = 100_000
 """How much longer work must really take than the model says, in ns, for the report to mention it.
 Smaller differences are noise.
@@ -34,9 +34,9 @@ class ModelledHost:
     run.
 
     It charges for what the records of the shim's log stand for, for the Python code that ran between
-    two records of a thread, and for what autograd records. Python code costs the more, the more other code the
-    thread has run since it last did the same, because the CPU's caches then hold less of what it needs. Freeing a
-    tensor that another thread has made costs extra, for the same reason.
+    two records of a thread, and for what autograd records. Python code costs the more, the more other code ran between
+    the operator that its thread began last and the same operator before: the CPU's caches then hold less of what it
+    needs. Freeing a tensor that another thread has made costs extra, for the same reason.
 
     Other work, such as loops, NumPy and other libraries, costs nothing. `free` has the real time that
     such work took on the main thread.
