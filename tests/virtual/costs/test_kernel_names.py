@@ -70,6 +70,7 @@ def test_a_copy_that_converts_is_a_kernel_and_not_a_copy_of_bytes(source: str, r
             "sm90_fprop_f16f16_f16f32_f32_nhwc",
         ),
         ("cudnn::bn_fw<__nv_bfloat16, float>", "cudnn::bn_fw<__half, float>"),
+        ("nvjet_sm90_tss_64x8_64x16_1x2_v_bz_NNT", "nvjet_sm90_hss_64x8_64x16_1x2_v_bz_NNT"),
         ("max_pool<c10::BFloat16>", "max_pool<c10::Half>"),
     ],
 )

@@ -57,6 +57,7 @@ def test_the_size_of_a_kernel_that_was_never_recorded_is_unknown() -> None:
     ("kernel", "tile"),
     [
         ("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_NNT", (128, 64)),
+        ("nvjet_sm90_hss_64x8_64x16_1x2_v_bz_NNT", (64, 8)),
         ("cutlass_80_simt_sgemm_256x128_8x4_nn_align1", (256, 128)),
         ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3", (64, 64)),
         ("my_kernel", None),
