@@ -39,8 +39,8 @@ def test_a_gpu_is_shown_with_where_each_part_comes_from(capsys: pytest.CaptureFi
     row = next(at for at in range(begin, len(lines)) if lines[at].startswith("kernel times"))
     assert lines[row : row + 3] == [
         "kernel times   scaled: the h200's, by the rates of    the course's figures: mul",
-        "               both GPUs                              and sum 2 %, batched",
-        "                                                      products 13 % too fast,",
+        "               both GPUs, and the shortest by their   and sum 3 %, batched",
+        "               clocks                                 products 7 % too fast,",
     ]
 
 
