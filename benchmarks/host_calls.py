@@ -12,14 +12,13 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.on_device import comparing, measured_on, why_skipped
+from benchmarks.on_device import comparing, host_ns, measured_on, why_skipped
 
 _CALLS, _ROUNDS = 100, 7
 Call = Callable[[], object]
@@ -51,16 +50,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _ns(call: Call) -> float:
-    for _ in range(20):
-        call()
-    rounds = []
-    for _ in range(_ROUNDS):
-        torch.cuda.synchronize()
-        begin = time.perf_counter_ns()
-        for _ in range(_CALLS):
-            call()
-        rounds.append((time.perf_counter_ns() - begin) / _CALLS)
-    return statistics.median(rounds)
+    return host_ns([call], times=_CALLS, rounds=_ROUNDS, warm_up=20)
 
 
 def _calls(gradients: bool) -> dict[str, Call]:

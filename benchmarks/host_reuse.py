@@ -13,7 +13,6 @@ import json
 import random
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +21,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.on_device import comparing, machines, measured_on, why_skipped
+from benchmarks.on_device import comparing, host_ns, machines, measured_on, why_skipped
 
 _CALLS, _ROUNDS, _CHOICES = 96, 7, 8
 _SIZES = (2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48)
@@ -72,20 +71,7 @@ def _tell(kind: str, found: dict[str, Any], real: list[dict[str, Any]]) -> None:
 
 
 def _ns(calls: Sequence[Call]) -> float:
-    """Returns how long the host takes for a round of calls, in ns: a median."""
-    times = max(3, _CALLS // len(calls))
-    for _ in range(3):
-        for call in calls:
-            call()
-    rounds = []
-    for _ in range(_ROUNDS):
-        torch.cuda.synchronize()
-        begin = time.perf_counter_ns()
-        for _ in range(times):
-            for call in calls:
-                call()
-        rounds.append((time.perf_counter_ns() - begin) / times)
-    return statistics.median(rounds)
+    return host_ns(calls, times=max(3, _CALLS // len(calls)), rounds=_ROUNDS, warm_up=3)
 
 
 def _operators() -> dict[str, Call]:

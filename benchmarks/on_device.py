@@ -107,6 +107,27 @@ def step_ms(step: Callable[[], object], *, steps: int, rounds: int) -> float:
     return statistics.median(times)
 
 
+def host_ns(calls: Sequence[Callable[[], object]], *, times: int, rounds: int, warm_up: int) -> float:
+    """Returns the median time that the host takes for these calls, one after the other, in ns: over rounds of so many
+    `times`, without a wait for the device at their end. `warm_up` times come before.
+    """
+    import torch
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            for call in calls:
+                call()
+
+    run(warm_up)
+    found = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        begin = time.perf_counter_ns()
+        run(times)
+        found.append((time.perf_counter_ns() - begin) / times)
+    return statistics.median(found)
+
+
 def tell(about: str | None, figures: Callable[[], Mapping[str, object]]) -> None:
     """Runs a benchmark that only measures. Prints its figures as JSON, with the device and the
     versions, and writes them to the file of the option `--out`. Without a CUDA device, says why
