@@ -25,21 +25,21 @@ _IN_BFLOAT16 = (
     ("__nv_bfloat16", "__half"),
     ("bfloat16_t", "half_t"),
     ("BFloat16", "Half"),
-    ("bfloat16", "float16"),
-    ("bf16", "f16"),
 )
 """Words in the names of kernels for bfloat16, and the words that the same kernels for float16 have
 in their place.
 """
+_OF_BOTH = (("bfloat16", "float16"), ("bf16", "f16"))
+"""As `_IN_BFLOAT16`, of words for float16 that words for bfloat16 have in them."""
 _HALF = re.compile(r"f16(?!\d)")
 
 
 def in_half(kernel: str, dtype: str) -> str:
     """Returns the name that a kernel for either data type of 16 bits has for `dtype`: "float16" or "bfloat16"."""
-    for word, other in _IN_BFLOAT16:
+    for word, other in (*_IN_BFLOAT16, *_OF_BOTH):
         kernel = kernel.replace(word, other)
     if dtype == "bfloat16":
-        for word, other in _IN_BFLOAT16[:5]:
+        for word, other in _IN_BFLOAT16:
             kernel = kernel.replace(other, word)
         kernel = _HALF.sub("bf16", kernel)
     return kernel

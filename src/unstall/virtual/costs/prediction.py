@@ -189,11 +189,13 @@ class Predictor:
     ) -> tuple[Kernel, ...]:
         device = self._gpu.file.device
         computes = family.name in _COMPUTING
-        moved = family.work(variant, dims).moved / max(total_ns(kernels), 1)
 
         def blocks_of(name: str, kernel: Kernel) -> int:
             known = family.blocks(variant, dims, name) if family.blocks else 0
-            return known or (0 if computes else math.ceil(moved * kernel.duration_ns / _BYTES_OF_BLOCK))
+            if known or computes:
+                return known
+            moved = family.work(variant, dims).moved / max(total_ns(kernels), 1)
+            return math.ceil(moved * kernel.duration_ns / _BYTES_OF_BLOCK)
 
         return with_blocks(
             kernels, blocks_of, device.capability, device.multiprocessors, self.roofline.floor_ns, computes
