@@ -1,7 +1,7 @@
 #include "device_values.h"
 
 #include "call.h"
-#include "devices.h"
+#include "kernels.h"
 #include "tensors.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -341,13 +341,12 @@ void compute(const OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
 void register_device_values() {
   static bool registered = false;
   if (std::exchange(registered, true)) return;
-  auto* others = new torch::Library(torch::Library::IMPL, "_", KEY, __FILE__, __LINE__); // never freed
-  others->fallback(torch::CppFunction::makeFallthrough());
-  auto* aten = new torch::Library(torch::Library::IMPL, "aten", KEY, __FILE__, __LINE__);
+  library("_", KEY).fallback(torch::CppFunction::makeFallthrough());
+  auto& aten = library("aten", KEY);
   for (const auto& [name, row] : rows()) {
     if (!c10::Dispatcher::singleton().findSchema(name)) continue; // not every torch has each of them
     std::string full = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
-    aten->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&compute>());
+    aten.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&compute>());
   }
 }
 

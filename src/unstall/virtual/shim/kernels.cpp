@@ -67,11 +67,11 @@ std::vector<void (*)(Kernels&)>& files() {
   return *files;
 }
 
-torch::Library* library(const char* ns, c10::DispatchKey key) {
-  return new torch::Library(torch::Library::IMPL, ns, key, __FILE__, __LINE__); // never freed
-}
-
 } // namespace
+
+torch::Library& library(const char* ns, c10::DispatchKey key) {
+  return *new torch::Library(torch::Library::IMPL, ns, key, __FILE__, __LINE__); // never freed
+}
 
 const About& about_of(const OperatorHandle& op) {
   static Lock lock;
@@ -104,8 +104,8 @@ KernelsOfFile::KernelsOfFile(void (*add)(Kernels&)) {
 
 void register_kernels() {
   keep_meta_kernels();
-  auto* aten = library("aten", c10::DispatchKey::CUDA);
-  Kernels kernels(*aten);
+  auto& aten = library("aten", c10::DispatchKey::CUDA);
+  Kernels kernels(aten);
   add_of_cpu_alone(kernels);
   for (auto* add : files()) add(kernels);
   auto& dispatcher = c10::Dispatcher::singleton();
@@ -115,13 +115,13 @@ void register_kernels() {
     if (!op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
     std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
     if (kernels.has(full)) continue;
-    aten->impl(full.c_str() + 6, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(*op)));
+    aten.impl(full.c_str() + 6, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(*op)));
   }
-  library("_", c10::DispatchKey::CUDA)->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  library("_", c10::DispatchKey::CUDA).fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
   register_sparse_kernels();
   register_traced_convolutions();
   for (auto key : {c10::DispatchKey::QuantizedCUDA, c10::DispatchKey::NestedTensorCUDA})
-    library("_", key)->fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
+    library("_", key).fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
 }
 
 } // namespace unstall

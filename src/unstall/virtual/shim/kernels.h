@@ -39,6 +39,9 @@ auto computed(F&& compute) {
 // Runs an operator's CPU kernel: the default for every operator without a kernel here.
 void redirect(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
+// Where kernels for a key are registered; they stay until the process ends.
+torch::Library& library(const char* ns, c10::DispatchKey key);
+
 // Kernels for the key CUDA. An operator named here gets no redirecting kernel.
 class Kernels {
  public:

@@ -184,9 +184,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> autocast_rnn(
 } // namespace
 
 VIRTUAL_KERNELS(kernels) {
-  static auto* autocast =
-      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutocastCUDA, __FILE__, __LINE__);
-  autocast->impl("_cudnn_rnn", TORCH_FN(autocast_rnn));
+  library("aten", c10::DispatchKey::AutocastCUDA).impl("_cudnn_rnn", TORCH_FN(autocast_rnn));
   kernels.impl("_cudnn_rnn_flatten_weight", TORCH_FN(flatten));
   kernels.impl("_cudnn_init_dropout_state", TORCH_FN(dropout_state));
   at::native::lstm_cudnn_stub.set_cuda_dispatch_ptr(&lstm);

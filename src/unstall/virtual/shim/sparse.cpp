@@ -285,10 +285,6 @@ void refuse_of_cpu_alone(const OperatorHandle& op, Stack*) {
       "run it either.");
 }
 
-torch::Library& library(const char* ns, DispatchKey key) {
-  return *new torch::Library(torch::Library::IMPL, ns, key, __FILE__, __LINE__); // never freed
-}
-
 } // namespace
 
 void register_sparse_kernels() {

@@ -42,16 +42,11 @@ struct Silent : c10::WarningHandler {
 } // namespace
 
 void register_traced_convolutions() {
-  using torch::Library;
   Silent silent; // torch warns that its own kernel for traces is replaced
   c10::WarningUtils::WarningHandlerGuard guard(&silent);
-  // Never freed.
-  auto* tracer = new Library(Library::IMPL, "aten", c10::DispatchKey::Tracer, __FILE__, __LINE__);
-  tracer->impl("convolution", TORCH_FN(convolution));
-  for (auto key : {c10::DispatchKey::AutogradCUDA, c10::DispatchKey::CUDA}) {
-    auto* device = new Library(Library::IMPL, "aten", key, __FILE__, __LINE__);
-    device->impl("_convolution", TORCH_FN(recorded));
-  }
+  library("aten", c10::DispatchKey::Tracer).impl("convolution", TORCH_FN(convolution));
+  for (auto key : {c10::DispatchKey::AutogradCUDA, c10::DispatchKey::CUDA})
+    library("aten", key).impl("_convolution", TORCH_FN(recorded));
 }
 
 } // namespace unstall
