@@ -263,7 +263,7 @@ def _on_device(lines: Lines, index: int, peers: Sequence[int], rows: I64, over: 
         weights = theirs[both]
         ratio = float(mine[both].sum() / weights.sum())
         known = blocks[both].sum() > 0 < lines.blocks[rows, index][both].sum()
-        grew = _grew_by_time(lines.blocks[rows, index][both], blocks[both], weights)
+        grew = _grew_where_late(lines.blocks[rows, index][both], blocks[both], over[shared])
         oftener = _grew(lines.count[rows, index][both], counts[both])
         works_more = known and grew > _MORE * max(oftener, 1)
         off = np.abs(factor[both] - ratio)
@@ -314,11 +314,17 @@ def _grew(mine: _Reals, theirs: _Reals) -> float:
     return float(mine.sum() / theirs.sum()) if theirs.sum() > 0 else 1.0
 
 
-def _grew_by_time(mine: _Reals, theirs: _Reals, time: _Reals) -> float:
-    """Returns by which factor lines have more thread blocks than on the peers: the mean of the lines whose blocks are
-    known, weighted by their time. Kernels of other lines may have more blocks, and take less time."""
-    known = (mine > 0) & (theirs > 0)
-    return float(np.average(mine[known] / theirs[known], weights=time[known])) if known.any() else 1.0
+def _grew_where_late(mine: _Reals, theirs: _Reals, over: _Reals) -> float:
+    """Returns by which factor lines have more thread blocks than on the peers: the median of the lines whose blocks
+    are known, weighted by how much longer they take. Not all lines that take longer have more blocks for longer input:
+    products that sum over it have as many, and so have copies that make room for other kernels."""
+    known = (mine > 0) & (theirs > 0) & (over > 0)
+    if not known.any():
+        return 1.0
+    factors, weights = mine[known] / theirs[known], over[known]
+    order = factors.argsort()
+    until = weights[order].cumsum()
+    return float(factors[order][until.searchsorted(until[-1] / 2)])
 
 
 def _with_finding(rank: Rank, cause: Cause) -> Cause:
