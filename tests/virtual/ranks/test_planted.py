@@ -108,7 +108,10 @@ def test_a_stage_with_twice_the_layers_is_named_and_what_balance_gives(tmp_path:
 def test_jitter_makes_no_straggler(traces: dict[str, Path], job: str, by_step: bool, tmp_path: Path) -> None:
     recorded = Recorded.of(sorted((traces[job] / "none").iterdir()))
     recorded.jittered(tmp_path / "none", 0, host=0, kernels=0)
-    assert explained(tmp_path / "none").step_ns == explained(traces[job] / "none").step_ns
+    good = explained(traces[job] / "none")
+    assert explained(tmp_path / "none").step_ns == good.replayed_step_ns
+    # The replay of a saved trace does not know which kernels waited for room on the device's multiprocessors.
+    assert abs(good.error_ns) <= (0 if job == "ddp" else 0.001 * good.step_ns)
     for seed in range(50):
         folder = tmp_path / str(seed)
         recorded.jittered(folder, seed, by_step=by_step)
