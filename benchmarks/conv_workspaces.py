@@ -99,8 +99,8 @@ def _measured(tf32: bool, deadline: float) -> Iterator[list[Any]]:
             cases.append(case)
     for observations in measure(cases, deadline):
         for seen in observations:
-            names = [name for name, _ in seen.kernels]
-            yield [*asked[seen.signature.inputs], names, sum(ns for _, ns in seen.kernels), seen.taken]
+            names = [kernel.name for kernel in seen.kernels]
+            yield [*asked[seen.signature.inputs], names, sum(kernel.ns for kernel in seen.kernels), seen.taken]
 
 
 def _fields(shape: Shape) -> tuple[Any, ...]:

@@ -63,7 +63,7 @@ def _measured() -> list[list[object]]:
     for observations in measure.measure([case for case, _ in of_case.values()], time.monotonic() + 300):
         for seen in observations:
             _, each = of_case[id(seen.case)]
-            ns = sum(ns for _, ns in seen.kernels)
+            ns = sum(kernel.ns for kernel in seen.kernels)
             found.append([each.operator, each.dtype, each.precision, each.layout, list(each.sizes), ns])
     return found
 

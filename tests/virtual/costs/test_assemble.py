@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from unstall.virtual.costs.families import FAMILIES
 from unstall.virtual.costs.gpu_file import GpuFile
+from unstall.virtual.costs.launches import MeasuredKernel
 from unstall.virtual.costs.measured_gpu import Tables, assemble
 from unstall.virtual.costs.model import Startup
+from unstall.virtual.costs.occupancy import Block, Launch
 from unstall.virtual.costs.origins import PARTS
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 from unstall.virtual.costs.startup_fit import MeasuredStartup
+from unstall.virtual.costs.tables import of_rows
 
 _FACTS = {
     "device": {
@@ -50,16 +54,29 @@ def test_what_is_not_measured_of_the_host_is_not_said_to_be() -> None:
     assert "an H200's host" in origins["host calls"].of
 
 
+def test_it_has_the_thread_blocks_of_kernels_and_calls() -> None:
+    tables = Tables()
+    for size, threads in ((1 << 12, 128), (1 << 20, 64)):
+        x = TensorSpec("float32", (size,), (1,))
+        kernel = MeasuredKernel("exp_kernel", 2_000, Launch(size // 512, Block(threads, 32)))
+        tables.add((Signature("aten::exp", "", (x,), (x,)), [kernel], [], []))
+    file = assemble(_FACTS, tables, {}, None, "a Test GPU", 0.05)
+    (table,) = file.tables["elementwise"].values()
+    family = FAMILIES["elementwise"]
+
+    assert file.kernel_blocks == [Block(128, 32)]  # the larger one
+    assert [call.blocks for call in of_rows(table, len(family.axes), file.sequences)] == [(8,), (2_048,)]
+
+
 def test_the_orthogonal_factor_of_one_matrix_is_measured_with_many() -> None:
     x, q, r = (
         TensorSpec("float32", sizes, contiguous_strides(sizes)) for sizes in ((20, 6, 4), (20, 6, 4), (20, 4, 4))
     )
-    each = [("copy_info_kernel(int, int*)", 600), ("orgqr_step1_kernel<float>", 700)]
+    each = [MeasuredKernel("copy_info_kernel(int, int*)", 600), MeasuredKernel("orgqr_step1_kernel<float>", 700)]
+    kernels = [MeasuredKernel("geqr2_batch_kernel", 4_000), *each * 20]
     tables = Tables()
 
-    tables.add(
-        (Signature("aten::linalg_qr", "", (x, "reduced"), (q, r)), [("geqr2_batch_kernel", 4_000), *each * 20], [], [])
-    )
+    tables.add((Signature("aten::linalg_qr", "", (x, "reduced"), (q, r)), kernels, [], []))
     kept = assemble(_FACTS, tables, {}, None, "a Test GPU", 0.05)
 
     assert sorted(kept.tables["other"]) == ["float32 geqrf", "float32 linalg_householder_product"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -141,16 +142,38 @@ def test_of_two_kernels_the_faster_is_likelier() -> None:
     assert fast < both.ask((1, 2_150, 1_024, 512, 1), _H200).total_ns < (slow * fast) ** 0.5
 
 
-def test_rows_of_a_file_give_the_calls_back() -> None:
+@pytest.mark.parametrize("blocks", [(), (40,)])
+def test_rows_of_a_file_give_the_calls_back(blocks: tuple[int, ...]) -> None:
     sequences: dict[tuple[int, ...], int] = {}
+    calls = [replace(call, blocks=blocks * len(call.names)) for call in _CALLS]
 
-    rows = as_rows(_CALLS, sequences)
+    rows = as_rows(calls, sequences)
 
-    assert of_rows(rows, 5, list(sequences)) == _CALLS
+    assert of_rows(rows, 5, list(sequences)) == calls
+
+
+def test_the_nearest_call_with_the_same_kernels_tells_the_blocks() -> None:
+    sizes = 1 << 16, 1 << 18, 1 << 20, 1 << 22
+    calls = [
+        MeasuredCall((1, size, 1, size), (at == 2,), (9_000,), (), blocks)
+        for at, (size, blocks) in enumerate(zip(sizes, ((64,), (), (7,), (4_096,)), strict=True))
+    ]
+    table = CostTable(FAMILIES["indexing"], "float32 gather", calls, _H200)
+
+    assert table.launched_like((1, 1 << 17, 1, 1 << 17), calls[1]) == calls[0]
+    assert table.launched_like((1, 1 << 20, 1, 1 << 20), calls[1]) == calls[3]
+    assert table.launched_like((1, 1 << 17, 1, 1 << 17), calls[2]) == calls[2]
 
 
 @pytest.mark.parametrize(
-    "row", [[1, 2, 3], [1, 2, 3, 4, 5, 7, 10], [1, 2, 3, 4, "x", 0, 10], [1, 2, 3, 4, 5, 0, [1, 2]]]
+    "row",
+    [
+        [1, 2, 3],
+        [1, 2, 3, 4, 5, 7, 10],
+        [1, 2, 3, 4, "x", 0, 10],
+        [1, 2, 3, 4, 5, 0, [1, 2]],
+        [1, 2, 3, 4, 5, 0, 9, [], [1, 2]],
+    ],
 )
 def test_a_row_of_another_form_is_refused(row: list[object]) -> None:
     with pytest.raises(UsageError, match=r"^not a GPU's description: \["):

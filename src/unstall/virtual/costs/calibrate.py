@@ -63,8 +63,8 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
     for observations in measure(chosen, begin + seconds * (1 - _STARTUP_SHARE)):
         for seen in observations:
             tables.add((seen.signature, seen.kernels, seen.taken, seen.kept))
-            for kernel, _ in seen.kernels:
-                launching.setdefault(kernel, number_of[id(seen.case)])
+            for kernel in seen.kernels:
+                launching.setdefault(kernel.name, number_of[id(seen.case)])
         done += len(observations)
         progress(f"{done} of {len(chosen)} calls")
     device = facts["device"]

@@ -24,6 +24,7 @@ from unstall.did_you_mean import most_similar, suggestion
 from unstall.errors import UsageError
 from unstall.virtual.costs.collectives import PCIE, Links
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits, Startup
+from unstall.virtual.costs.occupancy import Block
 from unstall.virtual.costs.origins import Origin, Part
 
 SCHEMA = "unstall.gpu/3"
@@ -95,11 +96,14 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         kernels: The names of kernels.
         kernel_modules: The module of each kernel, as an index into the modules of `startup`; -1 if it is unknown.
             Empty if modules were not measured.
+        kernel_blocks: What a thread block of each kernel uses of a multiprocessor; `UNKNOWN` if it is unknown. Empty if
+            blocks were not measured.
         sequences: The kernels of a call in order, as indices into `kernels`.
         tables: Measured calls, by family of operators and variant, as JSON (see `tables.as_rows`). A
             program asks for few of the variants, so each is decoded when it is first asked for. A
             row has the call's value on each axis of the family, an index into `sequences`, the ns
-            of each kernel, and, if there are any, the bytes of each temporary allocation.
+            of each kernel, and, if there are any, the bytes of each temporary allocation and the number
+            of thread blocks of each kernel.
         origins: Where each part of the file comes from.
     """
 
@@ -121,6 +125,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operators_host_ns: dict[str, int] = {}
     kernels: list[str] = []
     kernel_modules: list[int] = []
+    kernel_blocks: list[Block] = []
     sequences: list[list[int]] = []
     tables: dict[str, dict[str, Raw]] = {}
     origins: dict[Part, Origin] = {}
@@ -297,6 +302,8 @@ def _check(file: GpuFile) -> None:
     modules = len(startup.modules)
     if len(file.kernel_modules) not in (0, len(file.kernels)) or any(at >= modules for at in file.kernel_modules):
         raise ValueError("kernel_modules does not fit the kernels and the modules")
+    if len(file.kernel_blocks) not in (0, len(file.kernels)) or any(min(block) < 0 for block in file.kernel_blocks):
+        raise ValueError("kernel_blocks does not fit the kernels")
     if not file.copies or not file.memsets:
         raise ValueError("copies and memsets are missing")
 

@@ -16,12 +16,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._ops import OpOverload
 from torch.profiler import ProfilerActivity, profile
 
+from unstall.virtual.costs.launches import MeasuredKernel, launches
 from unstall.virtual.costs.model import HOST_WAIT
 from unstall.virtual.costs.signature import Signature, TensorSpec
 from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
@@ -38,6 +39,20 @@ _HOT_BYTES = 48 << 20
 _WARM_BYTES = 12 << 20
 
 
+class DeviceEvent(NamedTuple):
+    """A device op in a profile, or a wait of the host, whose name is `HOST_WAIT`.
+
+    Attributes:
+        name: Its name.
+        ns: How long it took.
+        correlation: Its correlation id; 0 for a wait.
+    """
+
+    name: str
+    ns: int
+    correlation: int = 0
+
+
 @dataclass
 class CaseObservation:
     """What was measured of one case.
@@ -45,7 +60,7 @@ class CaseObservation:
     Attributes:
         case: The case.
         signature: The call.
-        kernels: The name and the median ns of each kernel, in order.
+        kernels: Each device op with its median time, in order.
         taken: The bytes of each allocation that the call made, in order, without those of its
             outputs.
         kept: Of these, the bytes of each allocation that the call did not free.
@@ -53,7 +68,7 @@ class CaseObservation:
 
     case: Case
     signature: Signature
-    kernels: list[tuple[str, int]] = field(default_factory=list)
+    kernels: list[MeasuredKernel] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
 
@@ -201,22 +216,27 @@ def _attribute_kernels(profiler: profile, observations: list[CaseObservation], c
         print(f"{len(groups)} fences for {len(calls)} calls: the chunk is left out", file=sys.stderr)
         observations.clear()
         return
-    runs: dict[int, list[list[tuple[str, int]]]] = {}
+    launched = launches(profiler)
+    runs: dict[int, list[list[DeviceEvent]]] = {}
     for call, observation in enumerate(calls):
         runs.setdefault(observation, []).append(groups[2 * call])
     for observation, found in runs.items():
-        usual = statistics.mode([tuple(name for name, _ in run) for run in found])
-        same = [run for run in found if tuple(name for name, _ in run) == usual]
+        usual = statistics.mode([tuple(event.name for event in run) for run in found])
+        same = [run for run in found if tuple(event.name for event in run) == usual]
         observations[observation].kernels = [
-            (name, round(statistics.median(run[position][1] for run in same))) for position, name in enumerate(usual)
+            MeasuredKernel(
+                each[0].name,
+                round(statistics.median(event.ns for event in each)),
+                launched.get(each[-1].correlation),
+            )
+            for each in zip(*same, strict=True)
         ]
     observations[:] = [observation for observation in observations if observation.signature.name]
 
 
-def device_events(profiler: profile) -> list[tuple[str, int]]:
-    """Returns the name and the ns of each device event of a profile, in the order of their start. Between them are
-    `(HOST_WAIT, 0)` for each time that the host waited for the stream, without the waits for copies to or from the
-    host: those follow from the copies. All must be on one stream.
+def device_events(profiler: profile) -> list[DeviceEvent]:
+    """Returns the device ops of a profile, in the order of their start. Between them are the waits of the host for the
+    stream, without those for copies to or from the host: those follow from the copies. All must be on one stream.
     """
     results = profiler.profiler.kineto_results if profiler.profiler is not None else None
     events = list(results.events() if results is not None else ())
@@ -230,13 +250,13 @@ def device_events(profiler: profile) -> list[tuple[str, int]]:
             waits_after.append(last)
         elif call.correlation_id() in place_of:
             last = max(last, place_of[call.correlation_id()])
-    found: list[tuple[str, int]] = []
+    found: list[DeviceEvent] = []
     waits = iter(waits_after)
     wait = next(waits, -1)
     for place, event in enumerate(on_device):
-        found.append((event.name(), event.duration_ns()))
+        found.append(DeviceEvent(event.name(), event.duration_ns(), event.correlation_id()))
         while wait == place:
-            found.append((HOST_WAIT, 0))
+            found.append(DeviceEvent(HOST_WAIT, 0))
             wait = next(waits, -1)
     return found
 
@@ -245,20 +265,16 @@ def _of_device(event: Any) -> bool:
     return str(event.device_type()).endswith("CUDA")
 
 
-def fenced(events: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
-    """Splits device events at each kernel of `torch.cuda._sleep`. Returns a list for each such
-    kernel, with the events after it, up to the next such kernel. Events before the first one are
-    left out.
-
-    Args:
-        events: The name and the ns of each event.
+def fenced(events: list[DeviceEvent]) -> list[list[DeviceEvent]]:
+    """Splits device ops at each kernel of `torch.cuda._sleep`. Returns a list for each such kernel, with the ops after
+    it, up to the next such kernel. Ops before the first one are left out.
     """
-    groups: list[list[tuple[str, int]]] = []
-    for name, duration in events:
-        if _FENCE in name:
+    groups: list[list[DeviceEvent]] = []
+    for event in events:
+        if _FENCE in event.name:
             groups.append([])
         elif groups:
-            groups[-1].append((name, duration))
+            groups[-1].append(event)
     return groups
 
 

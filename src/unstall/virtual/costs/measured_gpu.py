@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,12 +15,14 @@ import numpy as np
 from msgspec import Raw
 
 from unstall.virtual.costs.convolution import by_gradient, without_bias
-from unstall.virtual.costs.families import FAMILIES, CallShape, describe
+from unstall.virtual.costs.families import FAMILIES, CallShape, Family, describe
 from unstall.virtual.costs.families.conv_kernels import halves
 from unstall.virtual.costs.families.convolutions import adds_bias, has_parts
 from unstall.virtual.costs.families.family import Measured
 from unstall.virtual.costs.gpu_file import DeviceEntry, Gpu, GpuFile, Peaks
+from unstall.virtual.costs.launches import MeasuredKernel
 from unstall.virtual.costs.model import HostCosts, Limits
+from unstall.virtual.costs.occupancy import UNKNOWN, Block
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 from unstall.virtual.costs.origins import PARTS, Origin, Part
 from unstall.virtual.costs.pieces import pieces
@@ -28,10 +31,9 @@ from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.startup_fit import MeasuredStartup
 from unstall.virtual.costs.tables import CostTable, MeasuredCall, as_rows
 
-Observed = tuple[Signature, list[tuple[str, int]], list[int], list[int]]
-"""A measured call: `(signature, kernels, taken, kept)`. `kernels` are the name and the ns of each
-kernel. `taken` are the bytes of each allocation that is no result. `kept` are the bytes of those of
-them that the call did not free.
+Observed = tuple[Signature, list[MeasuredKernel], list[int], list[int]]
+"""A measured call: `(signature, kernels, taken, kept)`. `taken` are the bytes of each allocation that
+is no result. `kept` are the bytes of those of them that the call did not free.
 """
 _BYTES_OFF = 64 << 10
 """How many bytes the temporary memory of a call may be off for the call to be left out, if similar calls predict it."""
@@ -46,10 +48,13 @@ class Tables:
 
     Attributes:
         names: By the name of a kernel, the number that it has in the calls.
+        blocks: By the name of a kernel, what a thread block of it uses of a multiprocessor: the largest one, as small
+            calls have smaller ones.
     """
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
+        self.blocks: dict[str, Block] = {}
         self._calls: dict[tuple[str, str], dict[tuple[int, ...], MeasuredCall]] = {}
 
     def add(self, observed: Observed) -> None:
@@ -62,7 +67,7 @@ class Tables:
         if family.name == "convolution":
             backward = "backward" in signature.name
             bare = without_bias(signature)
-            if bare is not None and not backward and adds_bias([name for name, _ in kernels]):
+            if bare is not None and not backward and adds_bias([kernel.name for kernel in kernels]):
                 self.add((bare[0], kernels[:-1], taken, kept))
                 return
             if backward and has_parts(shape.variants[0]) and len(gradients := by_gradient(signature)) > 1:
@@ -72,8 +77,12 @@ class Tables:
             for part in parts:
                 self.add(part)
             return
-        numbers = tuple(self.names.setdefault(name, len(self.names)) for name, _ in kernels)
-        call = MeasuredCall(shape.dims, numbers, tuple(ns for _, ns in kernels), _temporaries(taken, kept))
+        numbers = tuple(self.names.setdefault(kernel.name, len(self.names)) for kernel in kernels)
+        for name, launch in ((kernel.name, kernel.launch) for kernel in kernels if kernel.launch):
+            self.blocks[name] = max(self.blocks.get(name, UNKNOWN), launch.block)
+        times = tuple(kernel.ns for kernel in kernels)
+        blocks = _untold_blocks(family, shape, kernels)
+        call = MeasuredCall(shape.dims, numbers, times, _temporaries(taken, kept), blocks)
         self._calls.setdefault((family.name, shape.variants[0]), {}).setdefault(shape.dims, call)
 
     def _add_each(self, shape: CallShape, observed: Observed, gradients: list[Signature]) -> None:
@@ -86,7 +95,7 @@ class Tables:
             gradients: The calls that compute one gradient each, in order.
         """
         _, kernels, taken, kept = observed
-        measured = Measured(shape.dims, tuple(name for name, _ in kernels), _temporaries(taken, kept))
+        measured = Measured(shape.dims, tuple(kernel.name for kernel in kernels), _temporaries(taken, kept))
         for gradient, (_, part, sizes) in zip(gradients, halves(shape.variants[0], measured) or (), strict=False):
             self.add((gradient, kernels[part], list(sizes), []))
 
@@ -119,16 +128,24 @@ def _temporaries(taken: Sequence[int], kept: Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _parts(signature: Signature, kernels: list[tuple[str, int]]) -> tuple[Observed, ...]:
+def _untold_blocks(family: Family, shape: CallShape, kernels: list[MeasuredKernel]) -> tuple[int, ...]:
+    """Returns how many thread blocks each kernel of a call had, 0 for one of which it is unknown. Returns () if the
+    family tells those of all of them, or all are unknown."""
+    told = [family.blocks(shape.variants[0], shape.dims, each.name) if family.blocks else 0 for each in kernels]
+    untold = any(each.launch and not known for each, known in zip(kernels, told, strict=True))
+    return tuple(each.launch.blocks if each.launch else 0 for each in kernels) if untold else ()
+
+
+def _parts(signature: Signature, kernels: list[MeasuredKernel]) -> tuple[Observed, ...]:
     """Returns the two kinds of pieces of a QR decomposition of many matrices, each as a measured call. Returns none
     for other calls.
 
     Args:
         signature: The call.
-        kernels: The name and the ns of each of its kernels.
+        kernels: Its kernels.
     """
     first, *each = pieces(signature) if signature.name == "aten::linalg_qr" else (None,)
-    begins = [at for at, (name, _) in enumerate(kernels) if name.startswith(_BEGINS_ORTHOGONAL)]
+    begins = [at for at, each in enumerate(kernels) if each.name.startswith(_BEGINS_ORTHOGONAL)]
     if first is None or not each or len(begins) != len(each):
         return ()
     return (first.signature, kernels[: begins[0]], [], []), (each[-1].signature, kernels[begins[-1] :], [], [])
@@ -194,7 +211,7 @@ def rows_of(
 
 
 def _renamed(call: MeasuredCall, place: dict[int, int]) -> MeasuredCall:
-    return MeasuredCall(call.dims, tuple(place[name] for name in call.names), call.ns, call.temporaries)
+    return replace(call, names=tuple(place[name] for name in call.names))
 
 
 def peaks_of(facts: Mapping[str, Any]) -> Peaks:
@@ -276,6 +293,7 @@ def assemble(
         host_pace=host_pace,
         kernels=kernels,
         kernel_modules=[modules.get(kernel, -1) for kernel in kernels] if first_uses else [],
+        kernel_blocks=[tables.blocks.get(kernel, UNKNOWN) for kernel in kernels],
         sequences=sequences,
         tables=rows,
         origins=_origins(measured_on, first_uses is not None, bool(hosts)),
@@ -303,6 +321,7 @@ def in_this_host(gpu: Gpu, pace: float, measured: str) -> GpuFile:
         operators_host_ns={},
         kernels=[],
         kernel_modules=[],
+        kernel_blocks=[],
         sequences=[],
         tables={},
         origins=origins,

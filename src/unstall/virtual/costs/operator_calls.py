@@ -216,5 +216,5 @@ def _launches(calls: Sequence[Callable[[], object]]) -> list[list[tuple[str, int
             torch.cuda._sleep(1)
             call()
         torch.cuda.synchronize()
-    groups = fenced(device_events(profiler))
+    groups = [[(event.name, event.ns) for event in group] for group in fenced(device_events(profiler))]
     return groups if len(groups) == len(calls) else None

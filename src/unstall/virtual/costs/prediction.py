@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -13,16 +14,16 @@ from unstall.replay.program import LOST, WHOLE
 from unstall.timeline.columns import DeviceKind
 from unstall.virtual.costs.families import CallShape, Family, convolutions, describe, elementwise
 from unstall.virtual.costs.families.conv_kernels import turns
-from unstall.virtual.costs.families.family import Found, Target
+from unstall.virtual.costs.families.family import Found, Target, Work
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.gpu_file import Gpu
 from unstall.virtual.costs.kernel_names import in_half, name_on
 from unstall.virtual.costs.measured_tables import ALIKE_IN_HALF, MeasuredTables
 from unstall.virtual.costs.model import HOST_WAIT, Kernel
-from unstall.virtual.costs.occupancy import MOST, threads_on, with_blocks
+from unstall.virtual.costs.occupancy import MOST, UNKNOWN, Block, Launch, threads_on, with_blocks
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
-from unstall.virtual.costs.tables import CostTable, Estimate
+from unstall.virtual.costs.tables import CostTable, Estimate, MeasuredCall
 
 _OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_solve|ormqr|geqrf|lu_)")
 """Matches the operators of cuSOLVER and cuFFT. Their time does not follow from the bytes that they move."""
@@ -30,11 +31,6 @@ _LEAST = 10
 """The share of the device, in thousandths, that a kernel uses at least."""
 _COMPUTING = ("product", "convolution", "attention")
 """The families of operators whose kernels compute. All other kernels move memory."""
-_BYTES_OF_BLOCK = 128 * 64
-"""How many bytes a thread block of a kernel that moves memory reads and writes, if the number of its blocks is unknown.
-The threads of such kernels of torch move 16 to 256 bytes in the pairs of `benchmarks/virtual_pairs.py`, 64 in the
-median.
-"""
 _LAST_WITHOUT_TF32 = (7, 5)
 PieceCost: TypeAlias = tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]
 
@@ -143,7 +139,8 @@ class Predictor:
         """
         share = self._share(table, shape.dims, family, answer, dtype)
         kernels = self._kernels(answer, share, signature if family.name == "list" else None)
-        kernels = self._with_blocks(kernels, family, table.variant, shape.dims)
+        like = table.launched_like(shape.dims, answer.nearest)
+        kernels = self._with_blocks(kernels, family, table.variant, shape.dims, like)
         kernels = self._with_data(kernels, family.work(table.variant, shape.dims).moved)
         temporaries = table.temporaries(shape.dims, answer, self.roofline.multiprocessors)
         found = Found(table.variant, answer.distance == 0, kernels, temporaries)
@@ -185,21 +182,45 @@ class Predictor:
         return max(round(1000 * min(rate, 1.0)), _LEAST)
 
     def _with_blocks(
-        self, kernels: tuple[Kernel, ...], family: Family, variant: str, dims: tuple[int, ...]
+        self, kernels: tuple[Kernel, ...], family: Family, variant: str, dims: tuple[int, ...], like: MeasuredCall
     ) -> tuple[Kernel, ...]:
         device = self._gpu.file.device
-        computes = family.name in _COMPUTING
-
-        def blocks_of(name: str, kernel: Kernel) -> int:
-            known = family.blocks(variant, dims, name) if family.blocks else 0
-            if known or computes:
-                return known
-            moved = family.work(variant, dims).moved / max(total_ns(kernels), 1)
-            return math.ceil(moved * kernel.duration_ns / _BYTES_OF_BLOCK)
-
         return with_blocks(
-            kernels, blocks_of, device.capability, device.multiprocessors, self.roofline.floor_ns, computes
+            kernels,
+            partial(family.blocks, variant, dims) if family.blocks else lambda name: 0,
+            self._launches(kernels, like, family.work(variant, dims), family.work(variant, like.dims)),
+            device.capability,
+            device.multiprocessors,
+            self.roofline.floor_ns,
+            family.name in _COMPUTING,
         )
+
+    def _launches(self, kernels: tuple[Kernel, ...], like: MeasuredCall, work: Work, measured: Work) -> list[Launch]:
+        """Returns how the kernels of a call are launched, from a measured call. Kernels of the same name share that
+        name's thread blocks by their time.
+
+        Args:
+            kernels: The kernels.
+            like: The measured call.
+            work: The work of the call. With it, the number of blocks grows.
+            measured: The work of the measured call.
+        """
+        file = self._measured.file
+        blocks: dict[str, int] = {}
+        size: dict[str, Block] = {}
+        for number, count in zip(like.names, like.blocks or (0,) * len(like.names), strict=True):
+            name = file.kernels[number]
+            blocks[name] = blocks.get(name, 0) + count
+            size[name] = file.kernel_blocks[number] if file.kernel_blocks else UNKNOWN
+        ns: dict[str, int] = {}
+        for kernel in kernels:
+            ns[kernel.name] = ns.get(kernel.name, 0) + kernel.duration_ns
+        grown = work.moved / max(measured.moved, 1.0)
+        parts = (grown * kernel.duration_ns / max(ns[kernel.name], 1) for kernel in kernels)
+        return [
+            Launch(math.ceil(blocks[kernel.name] * part), size[kernel.name])
+            for kernel, part in zip(kernels, parts, strict=True)
+        ]
 
     def _with_data(self, kernels: tuple[Kernel, ...], size: float) -> tuple[Kernel, ...]:
         """Returns the kernels with what the L2 cache means for them. Only a call of one kernel is

@@ -46,12 +46,14 @@ class MeasuredCall:
         names: The number of each kernel's name.
         ns: How long each kernel took.
         temporaries: The bytes of each temporary allocation.
+        blocks: The number of thread blocks of each kernel, 0 for one of which it is unknown; empty if it is for all.
     """
 
     dims: tuple[int, ...]
     names: tuple[int, ...]
     ns: tuple[int, ...]
     temporaries: tuple[int, ...] = ()
+    blocks: tuple[int, ...] = ()
 
     @property
     def total_ns(self) -> int:
@@ -294,6 +296,22 @@ class CostTable:
     def _work(self, dims: tuple[int, ...], dtype: str | None) -> Work:
         return self._family.work(f"{dtype or self._dtype} {self._variant.partition(' ')[2]}", dims)
 
+    def launched_like(self, dims: tuple[int, ...], nearest: MeasuredCall) -> MeasuredCall:
+        """Returns the measured call that tells the thread blocks of a predicted call: of those with its kernels whose
+        blocks were measured, the one whose size is nearest. If there is none, it is the one that it has its kernels of.
+
+        Args:
+            dims: The predicted call's value on each axis of its family of operators.
+            nearest: The measured call that it has its kernels of.
+        """
+        if nearest.blocks:
+            return nearest
+        known = [at for at, call in enumerate(self._calls) if call.blocks and call.names == nearest.names]
+        if not known:
+            return nearest
+        squares = ((self._places[known] - self._place(np.array([dims], float))) ** 2).sum(1)
+        return self._calls[known[int(squares.argmin())]]
+
     def temporaries(self, dims: tuple[int, ...], answer: Estimate, multiprocessors: int) -> tuple[int, ...]:
         """Predicts the bytes of each temporary allocation of a call, from those of the nearest
         measured call. If the family cannot tell them, they are scaled by the bytes that the two
@@ -332,8 +350,9 @@ def _winners(voters: np.ndarray, squares: np.ndarray, choice: Callable[[int], Ha
 def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> Raw:
     """Returns measured calls as a table of the file of a GPU: JSON, with a row for each call. A row
     has the values on the axes of the family, the number of the sequence of kernels, the ns of the
-    kernels, and, if there are any, the bytes of the temporary allocations. If there is only one
-    kernel or one allocation, the row has its figure in place of a list.
+    kernels, the bytes of the temporary allocations, and the thread blocks of the kernels. The last two
+    are left out if there is nothing to tell. If there is only one kernel or one allocation, the row has
+    its figure in place of a list.
 
     Args:
         calls: The calls.
@@ -342,8 +361,10 @@ def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]
     rows = []
     for call in calls:
         row: TableRow = [*call.dims, sequences.setdefault(call.names, len(sequences)), _bare(call.ns)]
-        if call.temporaries:
+        if call.temporaries or call.blocks:
             row.append(_bare(call.temporaries))
+        if call.blocks:
+            row.append(_bare(call.blocks))
         rows.append(row)
     return as_json(rows)
 
@@ -364,15 +385,17 @@ def of_rows(table: Raw, axes: int, sequences: Sequence[Sequence[int]]) -> list[M
 
 
 def _call(row: TableRow, axes: int, sequences: Sequence[Sequence[int]]) -> MeasuredCall:
-    if not axes + 2 <= len(row) <= axes + 3 or not all(type(figure) is int for figure in row[: axes + 1]):
-        raise ValueError(f"{row}: not {axes} figures, a sequence of kernels, ns and temporaries")
+    if not axes + 2 <= len(row) <= axes + 4 or not all(type(figure) is int for figure in row[: axes + 1]):
+        raise ValueError(f"{row}: not {axes} figures, a sequence of kernels, ns, temporaries and blocks")
     if not 0 <= row[axes] < len(sequences):
         raise ValueError(f"{row}: there is no sequence {row[axes]}")
     names, ns = tuple(sequences[row[axes]]), _several(row[axes + 1])
     if len(names) != len(ns):
         raise ValueError(f"{row}: {len(names)} kernels with {len(ns)} durations")
-    temporaries = _several(row[axes + 2]) if len(row) > axes + 2 else ()
-    return MeasuredCall(tuple(row[:axes]), names, ns, temporaries)
+    temporaries, blocks = (_several(row[at]) if len(row) > at else () for at in (axes + 2, axes + 3))
+    if blocks and len(blocks) != len(names):
+        raise ValueError(f"{row}: {len(names)} kernels with the blocks of {len(blocks)}")
+    return MeasuredCall(tuple(row[:axes]), names, ns, temporaries, blocks)
 
 
 def _bare(values: tuple[int, ...]) -> int | list[int]:

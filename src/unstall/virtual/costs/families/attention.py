@@ -8,7 +8,6 @@ from unstall.virtual.costs.signature import Signature, nonzero
 _KINDS = ("efficient", "flash", "cudnn")
 NAMES = tuple(f"_scaled_dot_product_{kind}_attention{direction}" for kind in _KINDS for direction in ("", "_backward"))
 
-_ROWS = 128
 _DROPOUT = {"efficient": (5, 9), "flash": (3, 10), "cudnn": (5, 13)}
 """By kind of attention, the position of the dropout probability among the arguments, in a forward
 and in a backward call.
@@ -87,26 +86,10 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return Work(flops, moved)
 
 
-def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
-    """Returns the number of thread blocks of a kernel. A block computes 128 rows of one head, or 64
-    in kernels of CUTLASS. In traces of an H200, 12 heads of 197 rows have 24 blocks with cuDNN, and
-    48 with CUTLASS.
-
-    Args:
-        variant: The variant of the call (see `CallShape`).
-        dims: Its heads (of the whole batch), the lengths of queries and of keys, and the width of a
-            head.
-        kernel: The name of the kernel.
-    """
-    heads, length, _, _ = dims
-    return heads * -(-length // (_ROWS // 2 if "cutlass" in kernel else _ROWS))
-
-
 FAMILY = Family(
     "attention",
     (Axis("heads"), Axis("length"), Axis("others"), Axis("width", 1.5)),
     describe,
     work,
-    blocks=blocks,
     adapt=adapt,
 )

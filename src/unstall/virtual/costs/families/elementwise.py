@@ -14,7 +14,6 @@ from unstall.virtual.costs.signature import ITEM_BYTES, Signature, TensorSpec
 
 _WRITES_RESULTS = re.compile(r"_?out$|^out(?=_)|^grad_input$")  # overloads that get their results as arguments
 _OVERLOADS = {"arange": "start_step"}  # by operator whose overloads all run the kernels of one
-_THREADS = 128  # of a block
 _STANDS_FOR = {0: "fill_.Scalar", 1: "neg.", 2: "add.Tensor", 3: "addcmul."}
 
 
@@ -134,17 +133,4 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return Work(0.0, float(dims[1]))
 
 
-def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
-    """Returns the number of thread blocks of a kernel. A thread computes 8 elements, or 2 if an
-    operand is broadcast, permuted or not dense (torch's CUDALoops.cuh; so in traces of an H200).
-
-    Args:
-        variant: The variant of the call (see `CallShape`).
-        dims: The number of its elements, and two figures that are not used.
-        kernel: Not used.
-    """
-    pattern = [*variant.split(), "="][2]
-    return -(-dims[0] // (_THREADS * (2 if set(pattern) & set("bp") else 8)))
-
-
-FAMILY = Family("elementwise", (Axis("elements"), Axis("bytes"), Axis("run", 0.5)), describe, work, blocks=blocks)
+FAMILY = Family("elementwise", (Axis("elements"), Axis("bytes"), Axis("run", 0.5)), describe, work)

@@ -145,18 +145,21 @@ def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) 
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
     """Returns the number of thread blocks of a kernel in which one block computes each result, as
-    torch's `setReduceConfig` says.
+    torch's `setReduceConfig` says. Returns 0 for other kernels: their number is unknown.
 
     Args:
         variant: The variant of the reduction (see `CallShape`).
         dims: The number of results, the number of elements of each, the size of the innermost
             dimension, and the bytes of an element.
-        kernel: Not used.
+        kernel: The name of the kernel.
     """
     kept, total, _, _ = dims
     width, height, together, by_rows = _block(variant, dims)
+    across = width if by_rows else 1
+    if "reduce_kernel<512, 1," not in kernel or -(-total // (across * height)) >= _MOST_VALUES:
+        return 0
     outputs = 1 if by_rows else width
-    if -(-total // (width if by_rows else 1)) < min(16 * height, _MOST_VALUES):
+    if -(-total // across) < min(16 * height, _MOST_VALUES):
         outputs *= height
     return -(-(kept // together) // outputs)
 
