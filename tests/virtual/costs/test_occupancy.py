@@ -162,6 +162,18 @@ def test_a_kernel_that_fills_the_device_leaves_little_of_its_rate_to_others() ->
     assert kernel.share > 0.9 * WHOLE
 
 
+def test_a_depthwise_convolution_moves_memory() -> None:
+    """Its blocks are those of a trace of an H200."""
+    maps, filters = _tensor(16, 64, 56, 56), _tensor(64, 1, 3, 3)
+    (kernel,) = _kernels(
+        "convolution", maps, filters, inputs=(None, [1, 1], [1, 1], [1, 1], False, [0, 0], 64), result=maps
+    )
+
+    assert "depthwise" in kernel.name
+    assert _blocks(kernel) == 3_136
+    assert kernel.share > 0.9 * WHOLE
+
+
 def test_only_data_that_fits_into_the_l2_cache_can_be_missing_there() -> None:
     fits, does_not = (_kernels("exp", _tensor(size))[0] for size in (4 << 20, 16 << 20))
 

@@ -24,6 +24,10 @@ ADDS_PARTS = re.compile(r"split_k_kernel|splitKreduce")
 """Matches the kernel that follows a matrix product in which several thread blocks sum parts of the
 same results. It adds these parts up.
 """
+_MULTIPLIES = re.compile(r"gemm|nvjet|fprop|dgrad|wgrad|sdpa|flash|fmha|cutlass|xmma|splitKreduce")
+"""Matches the kernels of products, convolutions and attention that compute. Others of these move memory, such as those
+that transpose images, and depthwise convolutions.
+"""
 COMPUTES = re.compile(r"ffma|simt_sgemm")
 """Matches the matrix products in float32 without tensor cores."""
 _BLOCKS_OF_PARTS = 2
@@ -200,8 +204,8 @@ def with_blocks(
         multiprocessors: The number of multiprocessors of the GPU.
         floor_ns: How long an empty kernel takes. A kernel whose blocks do not all fit at once
             leaves the device to others for at most this time before its end.
-        computes: Whether the call computes. A block of unknown size is then taken to fill a
-            multiprocessor. Otherwise its kernels move memory, and one of unknown size is unchanged.
+        computes: Whether the call is a product, a convolution or attention. A block of unknown size of
+            its kernels that compute is taken to fill a multiprocessor.
     """
     in_parts = any(ADDS_PARTS.search(kernel.name) for kernel in kernels)
 
@@ -210,7 +214,8 @@ def with_blocks(
         name = kernel.name if runs else ""
         block = launch.block if runs and launch.block != UNKNOWN else usual_block(name)
         count = blocks_of(name) or launch.blocks
-        unknown = block == UNKNOWN and not computes
+        multiplies = computes and _MULTIPLIES.search(kernel.name)
+        unknown = block == UNKNOWN and not multiplies
         if kernel.kind is not DeviceKind.KERNEL or unknown or not count:
             return kernel
         size = WHOLE if block == UNKNOWN else size_of(block, capability)
@@ -221,7 +226,7 @@ def with_blocks(
         tail_ns = round(min(floor_ns, kernel.duration_ns) * later_waves)
         used = (
             _computing(name, blocks, kernel.duration_ns, floor_ns)
-            if computes
+            if multiplies
             else _moving(blocks, size, kernel.duration_ns, floor_ns)
         )
         share = max(kernel.share, used)

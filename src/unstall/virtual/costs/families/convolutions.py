@@ -15,6 +15,8 @@ from unstall.virtual.costs.families.family import Axis, CallShape, Choice, Famil
 from unstall.virtual.costs.families.products import tiles
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
+_DEPTHWISE = re.compile(r"conv_depthwise2d_(forward|backward)_kernel")
+_RESULTS_OF_BLOCK = 1_024
 _TURNS = re.compile("nchwToNhwc|nhwcToNchw")
 _TURNED = 32
 _COMPUTES = {"x": re.compile("depthwise2d_backward_kernel|dgrad"), "w": re.compile("grad_weight|wgrad")}
@@ -266,7 +268,7 @@ def tensors(variant: str, dims: tuple[int, ...]) -> tuple[float, ...]:
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
     """Returns the number of thread blocks of a kernel: one for each tile of the output, or of the
-    tensor that the kernel transposes.
+    tensor that the kernel transposes. A block of a depthwise convolution computes 1,024 results.
 
     Example: 64 filters with an output of 56 x 56 have 49 tiles, and cuDNN launches 49 blocks for
     them on an H100. A block that transposes has 32 x 32 elements: in traces of an H200, 768
@@ -278,6 +280,9 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
         kernel: The name of the kernel.
     """
     batch, channels, filters, area, out_area = dims[:5]
+    if _DEPTHWISE.search(kernel):
+        results = area * channels if "backward" in kernel else out_area * filters
+        return -(-batch * results // _RESULTS_OF_BLOCK)
     turns = _TURNS.search(kernel)
     if turns is None:
         return tiles(batch * out_area, filters, kernel)
