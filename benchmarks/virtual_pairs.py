@@ -5,12 +5,13 @@
 
 Both branches take about as long alone. What is compared is how long they take together.
 
-There are four sets of kernels (`--set`):
+There are five sets of kernels (`--set`):
 
 - `first`: the model of pairs was made with it. If a kernel is paired with itself, both branches have the same data.
 - `apart`: the same kernels, but each branch has data of its own, as in most programs.
 - `more`: ten other kernels. Each branch has data of its own. What they showed was mended in the model.
-- `last`: ten further kernels, with which nothing was made. Each branch has data of its own.
+- `last`: ten further kernels, in the same way.
+- `new`: ten further kernels, in the same way.
 """
 
 from __future__ import annotations
@@ -210,7 +211,37 @@ def _last_calls(size: str) -> dict[str, Call]:
     }
 
 
-_SETS = {"first": _calls, "apart": _calls, "more": _more_calls, "last": _last_calls}
+def _new_calls(size: str) -> dict[str, Call]:
+    import torch
+    from torch.nn import functional
+
+    random = _random
+    s, n = _SIZES[size], _EDGE[size]
+    logits, gates = random(s * 131072, dtype="bfloat16"), torch.empty(s * 131072, device="cuda", dtype=torch.bfloat16)
+    a, b, c, sums = (random(s * 65536) for _ in range(4))
+    scores, hidden = random(s * 64, 1024), random(s * 64, 1024) > 0
+    values = random(s * 64, 512)
+    turned = random(s * 32, 64, 64, dtype="float16")
+    table, words = random(s * 256, 512, dtype="float16"), torch.randint(s * 256, (s * 128,), device="cuda")
+    maps, filters = random(max(1, s // 4), 64, 56, 56), random(64, 1, 3, 3)
+    thin, square = random(64, n), random(n, n)
+    wide = random(s * 32, 2048)
+    small = random(max(1, s // 4), 32, 28, 28)
+    return {
+        "sigmoid bf16": lambda: torch.sigmoid(logits, out=gates),
+        "addcmul": lambda: torch.addcmul(a, b, c, out=sums),
+        "masked_fill": lambda: scores.masked_fill(hidden, 0.0),
+        "argmax": lambda: values.argmax(-1),
+        "flip": lambda: turned.flip(-1),
+        "embedding": lambda: functional.embedding(words, table),
+        "depthwise": lambda: functional.conv2d(maps, filters, padding=1, groups=64),
+        "mm thin": lambda: thin @ square,
+        "std rows": lambda: torch.std(wide, -1),
+        "upsample": lambda: functional.interpolate(small, scale_factor=2.0),
+    }
+
+
+_SETS = {"first": _calls, "apart": _calls, "more": _more_calls, "last": _last_calls, "new": _new_calls}
 
 
 def _ms(calls: Sequence[Call], counts: Sequence[int]) -> float:
