@@ -30,6 +30,7 @@ _SINGULAR = {
     "its peers'": "its peer's",
     "its peers": "its peer",
 }
+_GROWN = 1 / 3  # of how much longer a rank takes: at lines with more work, for the cause to be more work
 _MORE = 1.02  # a count, or thread blocks, against the peers'
 
 _CHECK_GPU = (
@@ -315,16 +316,17 @@ def _grew(mine: _Reals, theirs: _Reals) -> float:
 
 
 def _grew_where_late(mine: _Reals, theirs: _Reals, over: _Reals) -> float:
-    """Returns by which factor lines have more thread blocks than on the peers: the median of the lines whose blocks
-    are known, weighted by how much longer they take. Not all lines that take longer have more blocks for longer input:
-    products that sum over it have as many, and so have copies that make room for other kernels."""
+    """Returns by which factor lines have more thread blocks than on the peers. Lines that cause a third of how much
+    longer the rank takes have at least that factor; only those whose blocks are known count. Not all lines that take
+    longer have more blocks for longer input: products that sum over it have as many, and so have copies that make room
+    for other kernels."""
     known = (mine > 0) & (theirs > 0) & (over > 0)
     if not known.any():
         return 1.0
     factors, weights = mine[known] / theirs[known], over[known]
     order = factors.argsort()
     until = weights[order].cumsum()
-    return float(factors[order][until.searchsorted(until[-1] / 2)])
+    return float(factors[order][until.searchsorted(until[-1] * (1 - _GROWN))])
 
 
 def _with_finding(rank: Rank, cause: Cause) -> Cause:
