@@ -209,6 +209,8 @@ def test_a_gpu_that_is_not_there_is_named_with_those_that_are() -> None:
         {"startup": {"cold": {"brief_ns": 0}}, "kernel_modules": []},
         {"startup": {"early": 1e9}, "kernel_modules": []},
         {"kernel_blocks": [[128, 32, 0]]},
+        {"kernel_blocks": [[-1, 32, 0]] * 5_098},
+        {"kernel_blocks": [[10**400, 32, 0]] * 5_098},
         {"startup": {"modules": [5], "shared": [[7, [1]]]}, "kernel_modules": []},
     ],
 )
@@ -369,7 +371,7 @@ def test_no_kernel_of_a_call_in_float16_is_named_after_bfloat16(call: Callable[[
 
 def test_a_file_of_an_earlier_version_is_refused_with_what_to_do() -> None:
     with pytest.raises(UsageError, match=r"^mine: written by an earlier version. Measure the GPU again"):
-        decode(encode(gpu_named("h200").file).replace(b"unstall.gpu/3", b"unstall.gpu/2", 1), "mine")
+        decode(encode(gpu_named("h200").file).replace(b"unstall.gpu/4", b"unstall.gpu/3", 1), "mine")
 
 
 def _share(costs: MeasuredCosts, signature: Signature) -> int:

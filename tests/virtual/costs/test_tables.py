@@ -173,6 +173,10 @@ def test_the_nearest_call_with_the_same_kernels_tells_the_blocks() -> None:
         [1, 2, 3, 4, "x", 0, 10],
         [1, 2, 3, 4, 5, 0, [1, 2]],
         [1, 2, 3, 4, 5, 0, 9, [], [1, 2]],
+        [1, 2, 3, 4, 5, 0, 9, [], "x"],
+        [1, 2, 3, 4, 5, 0, 9, [], -5],
+        [1, 2, 3, 4, 5, 0, 9, [], None],
+        [1, 2, 3, 4, 5, 0, 9, [], 1 << 40],
     ],
 )
 def test_a_row_of_another_form_is_refused(row: list[object]) -> None:

@@ -24,15 +24,15 @@ from unstall.did_you_mean import most_similar, suggestion
 from unstall.errors import UsageError
 from unstall.virtual.costs.collectives import PCIE, Links
 from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits, Startup
-from unstall.virtual.costs.occupancy import Block
+from unstall.virtual.costs.occupancy import MOST, Block
 from unstall.virtual.costs.origins import Origin, Part
 
-SCHEMA = "unstall.gpu/3"
+SCHEMA = "unstall.gpu/4"
 _LONGEST_NS = 3_600 * 10**9
 _LARGEST_SHARE = 100.0
 _LARGEST_PACE = 100
 _MOST_OTHERS = 1_000
-_EARLIER = ("unstall.gpu/1", "unstall.gpu/2")
+_EARLIER = ("unstall.gpu/1", "unstall.gpu/2", "unstall.gpu/3")
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
 
@@ -107,7 +107,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         origins: Where each part of the file comes from.
     """
 
-    schema: Literal["unstall.gpu/3"]
+    schema: Literal["unstall.gpu/4"]
     source: Literal["measured", "data sheet"]
     note: str
     known_error: str
@@ -302,7 +302,8 @@ def _check(file: GpuFile) -> None:
     modules = len(startup.modules)
     if len(file.kernel_modules) not in (0, len(file.kernels)) or any(at >= modules for at in file.kernel_modules):
         raise ValueError("kernel_modules does not fit the kernels and the modules")
-    if len(file.kernel_blocks) not in (0, len(file.kernels)) or any(min(block) < 0 for block in file.kernel_blocks):
+    bounds = [figure for block in file.kernel_blocks for figure in block]
+    if len(file.kernel_blocks) not in (0, len(file.kernels)) or not all(0 <= each <= MOST for each in bounds):
         raise ValueError("kernel_blocks does not fit the kernels")
     if not file.copies or not file.memsets:
         raise ValueError("copies and memsets are missing")

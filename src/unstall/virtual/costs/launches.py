@@ -58,8 +58,8 @@ def launches(profiler: profile) -> dict[int, Launch]:
         if b'"kernel"' not in bytes(raw):
             continue
         event = from_json(raw, _Event)
-        if event.cat == "kernel":
-            told = event.args
+        told = event.args
+        if event.cat == "kernel" and told.correlation and told.grid and told.block:
             found[told.correlation] = Launch(
                 prod(told.grid), Block(prod(told.block), told.registers, told.shared_bytes)
             )

@@ -22,7 +22,7 @@ from unstall.virtual.costs.families.family import Measured
 from unstall.virtual.costs.gpu_file import DeviceEntry, Gpu, GpuFile, Peaks
 from unstall.virtual.costs.launches import MeasuredKernel
 from unstall.virtual.costs.model import HostCosts, Limits
-from unstall.virtual.costs.occupancy import UNKNOWN, Block
+from unstall.virtual.costs.occupancy import UNKNOWN, Block, size_of
 from unstall.virtual.costs.operator_calls import OperatorCall, own_ns
 from unstall.virtual.costs.origins import PARTS, Origin, Part
 from unstall.virtual.costs.pieces import pieces
@@ -38,6 +38,7 @@ is no result. `kept` are the bytes of those of them that the call did not free.
 _BYTES_OFF = 64 << 10
 """How many bytes the temporary memory of a call may be off for the call to be left out, if similar calls predict it."""
 _FOUR_MIB = 4 << 20
+_HOPPER = 9, 0
 _BEGINS_ORTHOGONAL = "copy_info_kernel"
 """The first kernel of cuSOLVER's computation of an orthogonal factor."""
 
@@ -79,7 +80,7 @@ class Tables:
             return
         numbers = tuple(self.names.setdefault(kernel.name, len(self.names)) for kernel in kernels)
         for name, launch in ((kernel.name, kernel.launch) for kernel in kernels if kernel.launch):
-            self.blocks[name] = max(self.blocks.get(name, UNKNOWN), launch.block)
+            self.blocks[name] = max(self.blocks.get(name, UNKNOWN), launch.block, key=_room)
         times = tuple(kernel.ns for kernel in kernels)
         blocks = _untold_blocks(family, shape, kernels)
         call = MeasuredCall(shape.dims, numbers, times, _temporaries(taken, kept), blocks)
@@ -126,6 +127,10 @@ def _temporaries(taken: Sequence[int], kept: Sequence[int]) -> tuple[int, ...]:
         else:
             found.append(size)
     return tuple(found)
+
+
+def _room(block: Block) -> int:
+    return size_of(block, _HOPPER)
 
 
 def _untold_blocks(family: Family, shape: CallShape, kernels: list[MeasuredKernel]) -> tuple[int, ...]:
@@ -272,7 +277,7 @@ def assemble(
     }
     limits = {name: value for name, value in measured.items() if value}
     return GpuFile(
-        schema="unstall.gpu/3",
+        schema="unstall.gpu/4",
         source="measured",
         note=f"Measured on {measured_on}.",
         known_error="not compared with a real run",
@@ -293,7 +298,7 @@ def assemble(
         host_pace=host_pace,
         kernels=kernels,
         kernel_modules=[modules.get(kernel, -1) for kernel in kernels] if first_uses else [],
-        kernel_blocks=[tables.blocks.get(kernel, UNKNOWN) for kernel in kernels],
+        kernel_blocks=[tables.blocks.get(kernel, UNKNOWN) for kernel in kernels] if tables.blocks else [],
         sequences=sequences,
         tables=rows,
         origins=_origins(measured_on, first_uses is not None, bool(hosts)),

@@ -23,6 +23,7 @@ from unstall.errors import UsageError
 from unstall.virtual.costs.families import Family
 from unstall.virtual.costs.families.family import Measured, Work
 from unstall.virtual.costs.gpu_file import as_json
+from unstall.virtual.costs.occupancy import MOST
 from unstall.virtual.costs.roofline import Roofline
 
 _NEIGHBOURS = 4
@@ -393,6 +394,8 @@ def _call(row: TableRow, axes: int, sequences: Sequence[Sequence[int]]) -> Measu
     if len(names) != len(ns):
         raise ValueError(f"{row}: {len(names)} kernels with {len(ns)} durations")
     temporaries, blocks = (_several(row[at]) if len(row) > at else () for at in (axes + 2, axes + 3))
+    if not all(type(count) is int and 0 <= count <= MOST for count in blocks):
+        raise ValueError(f"{row}: no numbers of thread blocks")
     if blocks and len(blocks) != len(names):
         raise ValueError(f"{row}: {len(names)} kernels with the blocks of {len(blocks)}")
     return MeasuredCall(tuple(row[:axes]), names, ns, temporaries, blocks)
@@ -402,5 +405,5 @@ def _bare(values: tuple[int, ...]) -> int | list[int]:
     return values[0] if len(values) == 1 else list(values)
 
 
-def _several(value: int | list[int]) -> tuple[int, ...]:
-    return (value,) if isinstance(value, int) else tuple(value)
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list) else (value,)
