@@ -10,8 +10,7 @@ There are five sets of kernels (`--set`):
 - `first`: the model of pairs was made with it. If a kernel is paired with itself, both branches have the same data.
 - `apart`: the same kernels, but each branch has data of its own, as in most programs.
 - `more`: ten other kernels. Each branch has data of its own. What they showed was mended in the model.
-- `last`: ten further kernels, in the same way.
-- `new`: ten further kernels, in the same way.
+- `last` and `new`: twice ten further kernels. Some of what they showed was mended, too.
 """
 
 from __future__ import annotations

@@ -148,10 +148,22 @@ def test_a_call_of_a_size_that_was_not_measured_has_blocks_by_its_bytes() -> Non
     assert large.blocks > 16 * WHOLE  # more than fit at once
 
 
-def test_kernels_of_one_name_in_a_call_share_its_blocks() -> None:
-    kernels = _kernels("cumsum", _tensor(1 << 22), inputs=(0,))
+def test_kernels_of_one_name_have_blocks_of_their_own() -> None:
+    kernels = _kernels("cat", result=_tensor(200 * 256), inputs=((_tensor(256),) * 200, 0))
 
-    assert all(kernel.blocks for kernel in kernels)
+    assert len({kernel.name for kernel in kernels}) == 1
+    assert [_blocks(kernel) for kernel in kernels] == [128, 72]  # as an H200 ran this call
+
+
+def test_kernels_that_are_repeated_for_more_tensors_share_the_blocks_of_their_name() -> None:
+    def kernels(count: int) -> tuple[Kernel, ...]:
+        lists = ((_tensor(131_072),) * count, (_tensor(131_072),) * count)
+        return costs_of("h200").cost(Signature("aten::_foreach_add_", "List", (*lists, 1), ())).kernels
+
+    measured, more = kernels(100), kernels(1_000)
+
+    assert len(more) > len(measured)
+    assert sum(map(_blocks, more)) == pytest.approx(10 * sum(map(_blocks, measured)), rel=0.1)
 
 
 def test_a_kernel_that_fills_the_device_leaves_little_of_its_rate_to_others() -> None:

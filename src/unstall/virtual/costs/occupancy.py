@@ -24,7 +24,10 @@ ADDS_PARTS = re.compile(r"split_k_kernel|splitKreduce")
 """Matches the kernel that follows a matrix product in which several thread blocks sum parts of the
 same results. It adds these parts up.
 """
-_MULTIPLIES = re.compile(r"gemm|nvjet|fprop|dgrad|wgrad|sdpa|flash|fmha|cutlass|xmma|splitKreduce")
+_MULTIPLIES = re.compile(
+    r"gemm|nvjet|fprop|dgrad|wgrad|sdpa|flash|fmha|cutlass|xmma(?!.*init_device)|splitKreduce|grouped_direct|conv2d_c1|"
+    r"convolve_common"
+)
 """Matches the kernels of products, convolutions and attention that compute. Others of these move memory, such as those
 that transpose images, and depthwise convolutions.
 """
@@ -170,8 +173,8 @@ def _moving(blocks: int, size: int, duration_ns: int, floor_ns: float) -> int:
 
     If they fill half of the multiprocessors' room, others gain nothing beside it, however far it is from the rate of
     the memory, except while the kernel starts and ends. Transposes on an H200 reach a quarter of that rate, and two of
-    them take as long together as one after the other. Of 660 pairs of kernels (`benchmarks/virtual_pairs.py`), 555 are
-    within 15 % with a half, 550 with the whole room, and 537 with a quarter.
+    them take as long together as one after the other. When it was chosen, 555 of 660 pairs of kernels
+    (`benchmarks/virtual_pairs.py`) were within 15 % with a half, 550 with the whole room, and 537 with a quarter.
 
     Args:
         blocks: The number of its blocks per multiprocessor, in thousandths.
@@ -190,10 +193,12 @@ def with_blocks(
     capability: tuple[int, int],
     multiprocessors: int,
     floor_ns: float,
-    computes: bool,
+    of_products: bool,
 ) -> tuple[Kernel, ...]:
     """Returns the kernels of a call with the number and the size of their thread blocks. A kernel
-    is unchanged if either is unknown.
+    is unchanged if either is unknown, or if it takes no time.
+
+    If thread blocks sum parts of the same results, the measured number counts, as no rule tells that of the parts.
 
     Args:
         kernels: The kernels, with their names on the GPU that was measured.
@@ -204,8 +209,8 @@ def with_blocks(
         multiprocessors: The number of multiprocessors of the GPU.
         floor_ns: How long an empty kernel takes. A kernel whose blocks do not all fit at once
             leaves the device to others for at most this time before its end.
-        computes: Whether the call is a product, a convolution or attention. A block of unknown size of
-            its kernels that compute is taken to fill a multiprocessor.
+        of_products: Whether the call is a product, a convolution or attention. A block of unknown size
+            of its kernels that compute is taken to fill a multiprocessor.
     """
     in_parts = any(ADDS_PARTS.search(kernel.name) for kernel in kernels)
 
@@ -213,13 +218,15 @@ def with_blocks(
         runs = needed_capability(kernel.name) <= capability
         name = kernel.name if runs else ""
         block = launch.block if runs and launch.block != UNKNOWN else usual_block(name)
-        count = blocks_of(name) or launch.blocks
-        multiplies = computes and _MULTIPLIES.search(kernel.name)
+        multiplies = of_products and _MULTIPLIES.search(kernel.name)
+        count = told = blocks_of(name)
+        if not told or (in_parts and multiplies):
+            count = launch.blocks if runs and launch.blocks else told
         unknown = block == UNKNOWN and not multiplies
-        if kernel.kind is not DeviceKind.KERNEL or unknown or not count:
+        if kernel.kind is not DeviceKind.KERNEL or unknown or not count or not kernel.duration_ns:
             return kernel
         size = WHOLE if block == UNKNOWN else size_of(block, capability)
-        if in_parts and not ADDS_PARTS.search(name):
+        if in_parts and multiplies and count == told and not ADDS_PARTS.search(name):
             count *= max(_BLOCKS_OF_PARTS * multiprocessors // count, 1)
         blocks = min(-(-count * WHOLE // multiprocessors), MOST)
         later_waves = max(1 - WHOLE // size * WHOLE / blocks, 0.0)

@@ -20,7 +20,7 @@ from unstall.virtual.costs.gpu_file import Gpu
 from unstall.virtual.costs.kernel_names import in_half, name_on
 from unstall.virtual.costs.measured_tables import ALIKE_IN_HALF, MeasuredTables
 from unstall.virtual.costs.model import HOST_WAIT, Kernel
-from unstall.virtual.costs.occupancy import MOST, UNKNOWN, Block, Launch, threads_on, with_blocks
+from unstall.virtual.costs.occupancy import MOST, UNKNOWN, Launch, threads_on, with_blocks
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
 from unstall.virtual.costs.tables import CostTable, Estimate, MeasuredCall
@@ -29,8 +29,8 @@ _OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_
 """Matches the operators of cuSOLVER and cuFFT. Their time does not follow from the bytes that they move."""
 _LEAST = 10
 """The share of the device, in thousandths, that a kernel uses at least."""
-_COMPUTING = ("product", "convolution", "attention")
-"""The families of operators whose kernels compute. All other kernels move memory."""
+_OF_PRODUCTS = ("product", "convolution", "attention")
+"""The families of operators that multiply matrices. Kernels of all others move memory."""
 _LAST_WITHOUT_TF32 = (7, 5)
 PieceCost: TypeAlias = tuple[tuple[Kernel, ...], tuple[tuple[int, ...], ...]]
 
@@ -192,12 +192,12 @@ class Predictor:
             device.capability,
             device.multiprocessors,
             self.roofline.floor_ns,
-            family.name in _COMPUTING,
+            family.name in _OF_PRODUCTS,
         )
 
     def _launches(self, kernels: tuple[Kernel, ...], like: MeasuredCall, work: Work, measured: Work) -> list[Launch]:
-        """Returns how the kernels of a call are launched, from a measured call. Kernels of the same name share that
-        name's thread blocks by their time.
+        """Returns how the kernels of a call are launched, from a measured call. If these are not its kernels, as some
+        are repeated for lists of tensors, kernels of the same name share that name's thread blocks by their time.
 
         Args:
             kernels: The kernels.
@@ -206,19 +206,22 @@ class Predictor:
             measured: The work of the measured call.
         """
         file = self._measured.file
-        blocks: dict[str, int] = {}
-        size: dict[str, Block] = {}
-        for number, count in zip(like.names, like.blocks or (0,) * len(like.names), strict=True):
-            name = file.kernels[number]
-            blocks[name] = blocks.get(name, 0) + count
-            size[name] = file.kernel_blocks[number] if file.kernel_blocks else UNKNOWN
+        grown = work.moved / max(measured.moved, 1.0)
+        counts = like.blocks or (0,) * len(like.names)
+        sizes = [file.kernel_blocks[number] if file.kernel_blocks else UNKNOWN for number in like.names]
+        names = [file.kernels[number] for number in like.names]
+        if names == [kernel.name for kernel in kernels]:
+            return [Launch(math.ceil(count * grown), size) for count, size in zip(counts, sizes, strict=True)]
+        together: dict[str, int] = {}
+        for name, count in zip(names, counts, strict=True):
+            together[name] = together.get(name, 0) + count
         ns: dict[str, int] = {}
         for kernel in kernels:
             ns[kernel.name] = ns.get(kernel.name, 0) + kernel.duration_ns
-        grown = work.moved / max(measured.moved, 1.0)
+        size_of_name = dict(zip(names, sizes, strict=True))
         parts = (grown * kernel.duration_ns / max(ns[kernel.name], 1) for kernel in kernels)
         return [
-            Launch(math.ceil(blocks[kernel.name] * part), size[kernel.name])
+            Launch(math.ceil(together[kernel.name] * part), size_of_name[kernel.name])
             for kernel, part in zip(kernels, parts, strict=True)
         ]
 

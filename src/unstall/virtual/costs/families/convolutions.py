@@ -13,6 +13,7 @@ from math import prod
 from unstall.virtual.costs.families.conv_kernels import algorithm, places, temporaries
 from unstall.virtual.costs.families.family import Axis, CallShape, Choice, Family, Found, Target, Work, item_bytes
 from unstall.virtual.costs.families.products import tiles
+from unstall.virtual.costs.occupancy import tile_of
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
 
 _DEPTHWISE = re.compile(r"conv_depthwise2d_(forward|backward)_kernel")
@@ -268,7 +269,8 @@ def tensors(variant: str, dims: tuple[int, ...]) -> tuple[float, ...]:
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
     """Returns the number of thread blocks of a kernel: one for each tile of the output, or of the
-    tensor that the kernel transposes. A block of a depthwise convolution computes 1,024 results.
+    tensor that the kernel transposes. A block of a depthwise convolution computes 1,024 results or gradients of its
+    input. Returns 0 for other kernels: their number is unknown.
 
     Example: 64 filters with an output of 56 x 56 have 49 tiles, and cuDNN launches 49 blocks for
     them on an H100. A block that transposes has 32 x 32 elements: in traces of an H200, 768
@@ -284,6 +286,8 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
         results = area * channels if "backward" in kernel else out_area * filters
         return -(-batch * results // _RESULTS_OF_BLOCK)
     turns = _TURNS.search(kernel)
+    if turns is None and tile_of(kernel) is None:
+        return 0
     if turns is None:
         return tiles(batch * out_area, filters, kernel)
     high, wide = (area, channels) if turns[0] == "nchwToNhwc" else (out_area, filters)

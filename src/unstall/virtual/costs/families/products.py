@@ -80,7 +80,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
     """Returns the number of thread blocks of a kernel: one for each tile of the product (see
     `tiles`). A kernel that adds up parts of results has two for each tile (in traces of an H200).
-    For that of cuBLASLt, returns 0: the number is unknown.
+    For that of cuBLASLt, and for one whose name tells no tile, returns 0: the number is unknown.
 
     Args:
         variant: Not used.
@@ -89,7 +89,7 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
         kernel: The name of the kernel.
     """
     batch, rows, columns, _, _ = dims
-    if "splitKreduce" in kernel:
+    if (tile_of(kernel) is None and not ADDS_PARTS.search(kernel)) or "splitKreduce" in kernel:
         return 0
     return batch * tiles(columns, rows, kernel) * (2 if ADDS_PARTS.search(kernel) else 1)
 
