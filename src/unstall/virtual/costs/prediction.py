@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -14,7 +15,7 @@ from unstall.replay.program import LOST, WHOLE
 from unstall.timeline.columns import DeviceKind
 from unstall.virtual.costs.families import CallShape, Family, convolutions, describe, elementwise
 from unstall.virtual.costs.families.conv_kernels import turns
-from unstall.virtual.costs.families.family import Found, Target, Work
+from unstall.virtual.costs.families.family import Found, Target
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.gpu_file import Gpu
 from unstall.virtual.costs.kernel_names import in_half, name_on
@@ -23,7 +24,7 @@ from unstall.virtual.costs.model import HOST_WAIT, Kernel
 from unstall.virtual.costs.occupancy import MOST, UNKNOWN, Launch, threads_on, with_blocks
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
-from unstall.virtual.costs.tables import CostTable, Estimate, MeasuredCall
+from unstall.virtual.costs.tables import CostTable, Estimate
 
 _OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_solve|ormqr|geqrf|lu_)")
 """Matches the operators of cuSOLVER and cuFFT. Their time does not follow from the bytes that they move."""
@@ -138,9 +139,11 @@ class Predictor:
         calls differ.
         """
         share = self._share(table, shape.dims, family, answer, dtype)
-        kernels = self._kernels(answer, share, signature if family.name == "list" else None)
         like = table.launched_like(shape.dims, answer.nearest)
-        kernels = self._with_blocks(kernels, family, table.variant, shape.dims, like)
+        grown = family.work(table.variant, shape.dims).moved / max(family.work(table.variant, like.dims).moved, 1.0)
+        of_lists = signature if family.name == "list" else None
+        kernels, launched = self._kernels(answer, share, [count * grown for count in like.blocks], of_lists)
+        kernels = self._with_blocks(kernels, family, table.variant, shape.dims, launched)
         kernels = self._with_data(kernels, family.work(table.variant, shape.dims).moved)
         temporaries = table.temporaries(shape.dims, answer, self.roofline.multiprocessors)
         found = Found(table.variant, answer.distance == 0, kernels, temporaries)
@@ -182,48 +185,18 @@ class Predictor:
         return max(round(1000 * min(rate, 1.0)), _LEAST)
 
     def _with_blocks(
-        self, kernels: tuple[Kernel, ...], family: Family, variant: str, dims: tuple[int, ...], like: MeasuredCall
+        self, kernels: tuple[Kernel, ...], family: Family, variant: str, dims: tuple[int, ...], launched: list[Launch]
     ) -> tuple[Kernel, ...]:
         device = self._gpu.file.device
         return with_blocks(
             kernels,
             partial(family.blocks, variant, dims) if family.blocks else lambda name: 0,
-            self._launches(kernels, like, family.work(variant, dims), family.work(variant, like.dims)),
+            launched,
             device.capability,
             device.multiprocessors,
             self.roofline.floor_ns,
             family.name in _OF_PRODUCTS,
         )
-
-    def _launches(self, kernels: tuple[Kernel, ...], like: MeasuredCall, work: Work, measured: Work) -> list[Launch]:
-        """Returns how the kernels of a call are launched, from a measured call. If these are not its kernels, as some
-        are repeated for lists of tensors, kernels of the same name share that name's thread blocks by their time.
-
-        Args:
-            kernels: The kernels.
-            like: The measured call.
-            work: The work of the call. With it, the number of blocks grows.
-            measured: The work of the measured call.
-        """
-        file = self._measured.file
-        grown = work.moved / max(measured.moved, 1.0)
-        counts = like.blocks or (0,) * len(like.names)
-        sizes = [file.kernel_blocks[number] if file.kernel_blocks else UNKNOWN for number in like.names]
-        names = [file.kernels[number] for number in like.names]
-        if names == [kernel.name for kernel in kernels]:
-            return [Launch(math.ceil(count * grown), size) for count, size in zip(counts, sizes, strict=True)]
-        together: dict[str, int] = {}
-        for name, count in zip(names, counts, strict=True):
-            together[name] = together.get(name, 0) + count
-        ns: dict[str, int] = {}
-        for kernel in kernels:
-            ns[kernel.name] = ns.get(kernel.name, 0) + kernel.duration_ns
-        size_of_name = dict(zip(names, sizes, strict=True))
-        parts = (grown * kernel.duration_ns / max(ns[kernel.name], 1) for kernel in kernels)
-        return [
-            Launch(math.ceil(together[kernel.name] * part), size_of_name[kernel.name])
-            for kernel, part in zip(kernels, parts, strict=True)
-        ]
 
     def _with_data(self, kernels: tuple[Kernel, ...], size: float) -> tuple[Kernel, ...]:
         """Returns the kernels with what the L2 cache means for them. Only a call of one kernel is
@@ -243,29 +216,41 @@ class Predictor:
         more = max(round(least) - kernels[0].duration_ns, 0) if used < LOST else 0
         return (replace(kernels[0], cached=min(used, MOST), uncached_ns=more),)
 
-    def _kernels(self, answer: Estimate, share: int, of_lists: Signature | None) -> tuple[Kernel, ...]:
+    def _kernels(
+        self, answer: Estimate, share: int, blocks: Sequence[float], of_lists: Signature | None
+    ) -> tuple[tuple[Kernel, ...], list[Launch]]:
         """Returns the kernels of the measured call that is nearest to an estimate, scaled to the
-        estimated time.
+        estimated time, and how each of them is launched.
 
         Args:
             answer: The estimate.
             share: The share of the device that each kernel uses, in thousandths.
+            blocks: The number of thread blocks of each kernel of that call; empty if it is unknown.
             of_lists: For an operator on lists of tensors, its call; else None. A launch can process
                 only so many tensors, so each kernel is repeated until all are processed.
         """
-        before = max(answer.nearest.total_ns, 1)
-        if of_lists is None:
-            parts = zip(answer.nearest.names, answer.nearest.ns, strict=True)
-            return tuple(self._measured_kernel(number, ns / before * answer.total_ns, share) for number, ns in parts)
-        together: dict[int, float] = {}
-        for number, ns in zip(answer.nearest.names, answer.nearest.ns, strict=True):
-            together[number] = together.get(number, 0.0) + ns / before * answer.total_ns
-        sizes = sizes_of(of_lists)
-        return tuple(
-            self._measured_kernel(number, ns * part, share)
-            for number, ns in together.items()
-            for part in launches(self._measured.file.kernels[number], sizes) or [1.0]
-        )
+        file, nearest = self._measured.file, answer.nearest
+        before = max(nearest.total_ns, 1)
+        parts = [
+            (number, ns / before * answer.total_ns, count)
+            for number, ns, count in zip(nearest.names, nearest.ns, blocks or [0.0] * len(nearest.names), strict=True)
+        ]
+        if of_lists is not None:
+            together: dict[int, tuple[float, float]] = {}
+            for number, ns, count in parts:
+                ns_of, count_of = together.get(number, (0.0, 0.0))
+                together[number] = ns_of + ns, count_of + count
+            sizes = sizes_of(of_lists)
+            parts = [
+                (number, ns * part, count * part)
+                for number, (ns, count) in together.items()
+                for part in launches(file.kernels[number], sizes) or [1.0]
+            ]
+        launched = [
+            Launch(math.ceil(count), file.kernel_blocks[number] if file.kernel_blocks else UNKNOWN)
+            for number, _, count in parts
+        ]
+        return tuple(self._measured_kernel(number, ns, share) for number, ns, _ in parts), launched
 
     def _measured_kernel(self, number: int, ns: float, share: int) -> Kernel:
         """Returns a kernel of the file by its number, with the time `ns`."""
