@@ -30,7 +30,7 @@ _IN_BFLOAT16 = (
 in their place.
 """
 _OF_BOTH = (("bfloat16", "float16"), ("bf16", "f16"))
-"""As `_IN_BFLOAT16`, of words for float16 that words for bfloat16 have in them."""
+"""The same, but here the word for float16 is a part of that for bfloat16. So it cannot simply be replaced by it."""
 _HALF = re.compile(r"f16(?!\d)")
 
 

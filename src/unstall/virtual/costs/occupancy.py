@@ -219,14 +219,14 @@ def with_blocks(
         name = kernel.name if runs else ""
         block = launch.block if runs and launch.block != UNKNOWN else usual_block(name)
         multiplies = of_products and _MULTIPLIES.search(kernel.name)
-        count = told = blocks_of(name)
-        if not told or (in_parts and multiplies):
-            count = launch.blocks if runs and launch.blocks else told
+        told, measured = blocks_of(name), launch.blocks if runs else 0
+        sums_parts = in_parts and multiplies
+        count = measured or told if sums_parts else told or measured
         unknown = block == UNKNOWN and not multiplies
         if kernel.kind is not DeviceKind.KERNEL or unknown or not count or not kernel.duration_ns:
             return kernel
         size = WHOLE if block == UNKNOWN else size_of(block, capability)
-        if in_parts and multiplies and count == told and not ADDS_PARTS.search(name):
+        if sums_parts and not measured and not ADDS_PARTS.search(name):
             count *= max(_BLOCKS_OF_PARTS * multiprocessors // count, 1)
         blocks = min(-(-count * WHOLE // multiprocessors), MOST)
         later_waves = max(1 - WHOLE // size * WHOLE / blocks, 0.0)

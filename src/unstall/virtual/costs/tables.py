@@ -113,6 +113,7 @@ class CostTable:
             uncached = np.log(total / [measured_on.uncached_ns(work, self._dtype) for work in works])
             self._uncached = np.where(self._held, np.maximum(uncached, 0.0), self._factors)
         self._chosen = self._choice_places(np.array([call.dims for call in calls], np.int64)) if choice else None
+        self._with_blocks = [at for at, call in enumerate(calls) if call.blocks]
         told = {call.names: choice.algorithm(variant, self._named(call)) for call in calls} if choice else {}
         self._algorithms = [told.get(call.names) for call in calls]
         self._best = float(np.exp(np.quantile(self._factors, _BEST)))
@@ -298,16 +299,16 @@ class CostTable:
         return self._family.work(f"{dtype or self._dtype} {self._variant.partition(' ')[2]}", dims)
 
     def launched_like(self, dims: tuple[int, ...], nearest: MeasuredCall) -> MeasuredCall:
-        """Returns the measured call that tells the thread blocks of a predicted call: of those with its kernels whose
-        blocks were measured, the one whose size is nearest. If there is none, it is the one that it has its kernels of.
+        """Returns the measured call from which a predicted call has its thread blocks. It has the same kernels, its
+        blocks were measured, and its size is nearest. If there is no such call, it is the one that gives the kernels.
 
         Args:
             dims: The predicted call's value on each axis of its family of operators.
-            nearest: The measured call that it has its kernels of.
+            nearest: The measured call that gives the kernels.
         """
         if nearest.blocks:
             return nearest
-        known = [at for at, call in enumerate(self._calls) if call.blocks and call.names == nearest.names]
+        known = [at for at in self._with_blocks if self._calls[at].names == nearest.names]
         if not known:
             return nearest
         squares = ((self._places[known] - self._place(np.array([dims], float))) ** 2).sum(1)

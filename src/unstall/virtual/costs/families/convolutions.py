@@ -286,10 +286,8 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
         results = area * channels if "backward" in kernel else out_area * filters
         return -(-batch * results // _RESULTS_OF_BLOCK)
     turns = _TURNS.search(kernel)
-    if turns is None and tile_of(kernel) is None:
-        return 0
     if turns is None:
-        return tiles(batch * out_area, filters, kernel)
+        return tiles(batch * out_area, filters, kernel) if tile_of(kernel) else 0
     high, wide = (area, channels) if turns[0] == "nchwToNhwc" else (out_area, filters)
     return batch * -(-high // _TURNED) * -(-wide // _TURNED)
 

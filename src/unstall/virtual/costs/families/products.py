@@ -89,9 +89,10 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
         kernel: The name of the kernel.
     """
     batch, rows, columns, _, _ = dims
-    if (tile_of(kernel) is None and not ADDS_PARTS.search(kernel)) or "splitKreduce" in kernel:
-        return 0
-    return batch * tiles(columns, rows, kernel) * (2 if ADDS_PARTS.search(kernel) else 1)
+    each = batch * tiles(columns, rows, kernel)
+    if ADDS_PARTS.search(kernel):
+        return 0 if "splitKreduce" in kernel else 2 * each
+    return each if tile_of(kernel) else 0
 
 
 def tiles(rows: int, columns: int, kernel: str) -> int:
