@@ -15,7 +15,8 @@ class _Profile:
 
     def export_chrome_trace(self, path: str) -> None:
         events = [
-            {"ph": "X", "cat": "cpu_op", "name": 'a "kernel" of mine', "args": {"External id": 3}},
+            {"ph": "X", "cat": "cpu_op", "name": "kernel", "args": {"correlation": 3, "grid": [1], "block": [1]}},
+            {"ph": "X", "cat": "kernel", "name": "of an older profiler", "args": {"correlation": 4}},
             {"ph": "X", "cat": "gpu_memset", "name": "Memset (Device)", "args": {"correlation": 5, "bytes": 4}},
             {
                 "ph": "X",

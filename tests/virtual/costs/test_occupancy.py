@@ -47,7 +47,7 @@ def test_as_many_measured_blocks_fit_as_recorded_launches_say() -> None:
     blocks = zip(file.kernels, file.kernel_blocks, strict=True)
     count, right = _right({name: block for name, block in blocks if block != UNKNOWN})
 
-    assert count > 40
+    assert count > 60
     assert right >= 0.8 * count
 
 
@@ -135,7 +135,7 @@ def test_kernels_of_torch_have_the_blocks_that_its_source_says(
 ) -> None:
     (kernel,) = _kernels(name, _tensor(512, 1024), inputs=inputs)
 
-    assert _blocks(kernel) == pytest.approx(blocks, rel=0.05)  # between two measured sizes, they follow from the bytes
+    assert _blocks(kernel) == blocks
 
 
 def test_a_call_of_a_size_that_was_not_measured_has_blocks_by_its_bytes() -> None:
