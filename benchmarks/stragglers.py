@@ -270,7 +270,7 @@ def program_of(model: Model, stage: int) -> tuple[Program, dict[Op, int]]:
         host=full(-1, rows, np.int32),
         recorded=np.zeros((rows, len(Recorded)), np.int32),
     )
-    columns = {name: full(0, ops, np.int64) for name in ("duration", "latency", "gap", "lag", "tail", "uncached")}
+    columns = {name: full(0, ops, np.int64) for name in ("duration", "latency", "gap", "lag", "uncached", "again")}
     columns |= {name: full(-1, ops, np.int32) for name in ("engine", "after", "device")}
     columns |= {name: full(0, ops, np.int32) for name in ("share", "blocks", "cached", "data")}
     return (

@@ -24,8 +24,8 @@ class Op:
     size: int = 1
     cached: int = 0
     data: int = 0
-    tail: int = 0
     uncached: int = 0
+    again: int = 0
     after: int = -1
     latency: int = 0
     gap: int = 0
@@ -76,8 +76,8 @@ def program(
             size=column(ops, "size", np.int32),
             cached=column(ops, "cached", np.int32),
             data=column(ops, "data", np.int32),
-            tail=column(ops, "tail", np.int64),
             uncached=column(ops, "uncached", np.int64),
+            again=column(ops, "again", np.int64),
             after=column(ops, "after", np.int32),
             duration=column(ops, "duration", np.int64),
             latency=column(ops, "latency", np.int64),
@@ -143,8 +143,8 @@ def programs(draw: st.DrawFn) -> Program:
                     size=draw(st.sampled_from([1, 62, 250, 984, 1000])),
                     cached=draw(st.sampled_from([0, 0, 400, 900, 3000])),
                     data=draw(st.integers(0, 3)),
-                    tail=draw(st.sampled_from([0, 0, 5, 2000])),
                     uncached=draw(st.sampled_from([0, 0, 10, 1000])),
+                    again=draw(st.sampled_from([0, 0, 5, 2000])),
                     after=draw(st.just(-1) | st.integers(-1, op_count + further - 1)),
                     latency=draw(_DELAYS),
                     gap=draw(_LENGTHS),
@@ -197,10 +197,10 @@ def random_program(count: int, seed: int = 0, *, streams: int = 8, threads: int 
             size=rng.choice([62, 250, 984], size=total).astype(np.int32),
             cached=rng.choice([0, 400, 700], size=total).astype(np.int32),
             data=rng.integers(0, 3, size=total).astype(np.int32),
-            tail=rng.choice([0, 5], size=total),
             uncached=rng.choice([0, 10], size=total),
+            again=rng.choice([0, 5], size=total),
             after=np.maximum(after, -1).astype(np.int32),
-            duration=rng.integers(0, 20_000, size=total),
+            duration=1_000 * rng.integers(0, 20, size=total),
             latency=rng.integers(0, 3_000, size=total),
             gap=rng.integers(0, 2_000, size=total),
             lag=rng.integers(-500, 2_000, size=total),

@@ -146,8 +146,8 @@ def _columns(program: Program) -> _Columns:
         ops.latency,
         ops.gap,
         ops.lag,
-        ops.tail,
         ops.uncached,
+        ops.again,
         program.device_of_stream,
     )
 

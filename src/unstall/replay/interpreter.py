@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from unstall.replay.meeting import Meeting
-from unstall.replay.program import KEPT, LOST, WHOLE, Code, Program, Replayed
+from unstall.replay.program import CROWDED, KEPT, LOST, WHOLE, Code, Program, Replayed
 from unstall.replay.validate import MOST_NS, Before, check, check_job
 from unstall.timeline.columns import I64
 
@@ -200,9 +200,10 @@ class Replay:
         op_stream, op_engine, op_after = ops.stream.tolist(), ops.engine.tolist(), ops.after.tolist()
         op_duration, op_latency = ops.duration.tolist(), ops.latency.tolist()
         op_gap, op_lag = ops.gap.tolist(), ops.lag.tolist()
-        columns_of_needs = (ops.share, ops.blocks, ops.size, ops.tail)
+        columns_of_needs = (ops.share, ops.blocks, ops.size)
         needs = [Needs(*row) for row in zip(*(column.tolist() for column in columns_of_needs), strict=True)]
-        op_cached, op_data, op_uncached = ops.cached.tolist(), ops.data.tolist(), ops.uncached.tolist()
+        op_cached, op_data = ops.cached.tolist(), ops.data.tolist()
+        op_uncached, op_again = ops.uncached.tolist(), ops.again.tolist()
         device_of_stream = program.device_of_stream.tolist()
         clock, ready, held, marked = self._clock, self._ready, self._held, self._marked
 
@@ -241,14 +242,16 @@ class Replay:
                     met = (yield joint[number], time) if number in joint else None
                     ended = time + op_duration[number] if met is None else met
                     if met is None and engine >= 0:
-                        duration = op_duration[number]
+                        alone = duration = op_duration[number]
+                        if self._loads is not None and op_again[number] and self._repeats(on, op_data[number], alone):
+                            duration = op_again[number]
                         if self._loads is not None and needs[number].share and op_uncached[number]:
                             begins = self._loads[engine].when_room(time, needs[number])
                             missing = self._missing(device_of_stream, on, op_cached[number], op_data[number], begins)
                             duration += op_uncached[number] * missing // WHOLE
                         time, ended = self._serve(engine, needs[number], time, duration)
                         if ended > time and needs[number].share:
-                            served = _Served(time, ended, op_cached[number], op_data[number])
+                            served = _Served(time, ended, alone, op_cached[number], op_data[number])
                             self._last_ops.setdefault(on, deque(maxlen=2)).append(served)
                     op_start[number] = time
                     self._op_end[first_op + number] = ready[on] = ended
@@ -288,6 +291,12 @@ class Replay:
             branches.setdefault(op_stream[op], deque()).append(op)
         return list(branches.values())
 
+    def _repeats(self, on: int, data: int, duration: int) -> bool:
+        """Returns whether an op on stream `on` repeats one of the last two ops of this stream: it has the same data and
+        takes as long by itself.
+        """
+        return data != 0 and any((op.data, op.duration) == (data, duration) for op in self._last_ops.get(on, ()))
+
     def _missing(self, device_of_stream: list[int], on: int, cached: int, data: int, time: int) -> int:
         """Returns how much of the data of an op on stream `on` that was in the L2 cache is no longer there, because
         other streams used the cache since the last op on this stream, in thousandths. Only the last two ops of each
@@ -318,10 +327,11 @@ class Replay:
 
 
 class _Served(NamedTuple):
-    """When an op ran, what it used of the cache, in thousandths, and the number of its data."""
+    """When an op ran, how long it takes alone, what it used of the cache in thousandths, and the number of its data."""
 
     begun: int
     ended: int
+    duration: int
     cached: int
     data: int
 
@@ -331,82 +341,68 @@ class Use(NamedTuple):
     thousandths.
 
     Attributes:
-        rate: The part of the engine's rate that is in use.
+        shares: The sum of the shares of the ops that run, up to twice the whole.
         filled: The part of the room for thread blocks, on all its multiprocessors, that is in use.
         touched: The part of its multiprocessors that have thread blocks.
     """
 
-    rate: int = 0
+    shares: int = 0
     filled: int = 0
     touched: int = 0
 
+    def beside(self, other: Use) -> Use:
+        """Returns how much both use together."""
+        shares, filled, touched = (one + more for one, more in zip(self, other, strict=True))
+        return Use(min(shares, 2 * WHOLE), min(filled, WHOLE), min(touched, WHOLE))
+
 
 class Needs(NamedTuple):
-    """What an op needs of its engine (the part of a device that it uses). Figures are in
-    thousandths if they are not said to be in ns.
+    """What an op needs of its engine (the part of a device that it uses). All figures are in
+    thousandths.
 
     Attributes:
-        share: The part of the engine's rate that the op uses if it runs alone. 0 for an op that
-            needs the whole engine, without interruption.
+        share: By how much longer a loop of the op takes beside another such loop: 1000 if they take
+            as long as one after the other. 0 for an op that needs the whole engine, without interruption.
         blocks: The number of its thread blocks for each multiprocessor, or 0 if it is unknown.
         size: The part of a multiprocessor's room that a thread block fills.
-        tail: How long before its end the op leaves the engine to other ops, in ns: in this time,
-            its last thread blocks end.
     """
 
     share: int
     blocks: int = 0
     size: int = 1
-    tail: int = 0
 
     @property
     def use(self) -> Use:
-        """How much of the engine the op uses if it runs alone."""
+        """How much of the engine the op uses while it runs."""
         most = WHOLE // self.size
         full = self.blocks >= most * WHOLE
         filled = WHOLE if full else min(self.blocks * self.size // WHOLE, WHOLE)
         return Use(self.share, filled, min(self.blocks, WHOLE))
 
-    def waves(self, use: Use) -> int:
-        """Returns how many times the multiprocessors must be filled with the op's thread blocks,
-        beside other ops that use `use`. Returns 0 if there is no room.
-
-        The hardware gives a thread block to the multiprocessor with the most room, and never takes
-        a block back. So the op's blocks find room on multiprocessors without blocks, and beside the
-        blocks of other ops as far as whole blocks fit.
+    def has_room(self, use: Use) -> bool:
+        """Returns whether a block of the op finds room on a multiprocessor, beside ops that use `use`. The hardware
+        gives a thread block to the multiprocessor with the most room, and never takes a block back.
         """
-        most = WHOLE // self.size
-        left = WHOLE - use.filled * WHOLE // use.touched if use.touched else WHOLE
-        room = (WHOLE - use.touched) * most + use.touched * (max(left, 0) // self.size)
-        return -(-self.blocks // room) if room else 0
+        return use.touched < WHOLE or WHOLE - use.filled >= self.size
 
     def pace(self, use: Use) -> int:
-        """Returns the op's rate beside other ops that use `use`, in thousandths of its rate alone.
-        It is the least of four rates:
+        """Returns the op's rate beside earlier ops that use `use`, in thousandths of its rate alone.
 
-        - A kernel uses the device unevenly: it waits for memory, and then it moves bytes at the
-          full rate. So an op with a share of 30 % is modelled as an op that needs the whole engine
-          for 30 % of the time. If other ops need the engine for 50 % of the time, the op and the
-          others need it at once for 15 % of the time, and the op waits. If the op and the others
-          have so many thread blocks that they must meet on some multiprocessors, it is there that
-          they need one at once, and the op waits for its slowest blocks.
-        - The op gets no more than the other ops leave.
-        - If its thread blocks must be run in more turns than alone (see `waves`), the op takes as
-          much longer.
-        - If its thread blocks find no room beside those of the others, it gets no more than the
-          part of the rate that belongs to the multiprocessors without blocks.
+        Two loops on two streams take `1 + (a + b) / 2` times as long as one of them, if their ops have
+        the shares `a` and `b`. An op is slower only while an earlier one runs; the next op of the other loop is the
+        later one then, and is slower itself. So two ops as long as each other, of which each is slower for half of the
+        other's time, take that long if the rate is `(2 - a - b) / (2 + a + b)`. If the op has blocks on more
+        multiprocessors than the others, it meets them only on theirs.
+
+        If no block of the op finds room beside those of the others, it has at most the rate `CROWDED`.
         """
-        share, rate = self.share, use.rate
-        mine = min(self.blocks or WHOLE, WHOLE)
-        if use.touched and mine + use.touched > WHOLE:
-            share, rate = min(share * WHOLE // mine, WHOLE), min(rate * WHOLE // use.touched, WHOLE)
-        pace = min(WHOLE - share * rate // WHOLE, (WHOLE - use.rate) * WHOLE // self.share)
-        if not self.blocks or not use.touched:
-            return pace
-        waves = self.waves(use)
-        pace = min(pace, WHOLE * self.waves(Use()) // waves if waves else 0)
-        has_room_beside = WHOLE - use.filled * WHOLE // use.touched >= self.size
-        return pace if has_room_beside else min(pace, (WHOLE - use.touched) * WHOLE // self.share)
+        if not use.shares:
+            return WHOLE
+        both, mine = self.share + use.shares, min(self.blocks, WHOLE)
+        if 0 < use.touched < mine:
+            both = both * use.touched // mine
+        beside = WHOLE * (2 * WHOLE - both) // (2 * WHOLE + both) if both < 2 * WHOLE else 0
+        return min(beside, CROWDED) if self.blocks and not self.has_room(use) else beside
 
 
 class _Load:
@@ -427,11 +423,11 @@ class _Load:
         on. Returns the interval as `(begin, end)`.
         """
         for span in range(self._at(time), len(self.start) - 1):
-            if self.used[span].rate or self.used[span].filled:
+            if self.used[span].shares or self.used[span].filled:
                 time = self.start[span + 1]
             elif time + duration <= self.start[span + 1]:
                 break
-        self._occupy(time, time + duration, Use(WHOLE, WHOLE, WHOLE))
+        self._occupy(time, time + duration, Use(2 * WHOLE, WHOLE, WHOLE))
         return time, time + duration
 
     def when_room(self, time: int, needs: Needs) -> int:
@@ -458,19 +454,16 @@ class _Load:
                 ends = time - (-work // pace)
                 if until is None or ends <= until:
                     ends = min(ends, MOST_NS)
-                    parts.append((time, ends, pace))
+                    parts.append((time, ends))
                     time = ends
                     break
-                parts.append((time, until, pace))
+                parts.append((time, until))
                 work -= (until - time) * pace
             assert until is not None  # nothing is in use in the last span
             time = until
             span += 1
-        leaves = time - needs.tail
-        for start, end, pace in parts:
-            if start < leaves:
-                more = needs.use._replace(rate=-(-needs.share * pace // WHOLE))
-                self._occupy(start, min(end, leaves), more)
+        for start, end in parts:
+            self._occupy(start, end, needs.use)
         return begun if begun >= 0 else time, time
 
     def _at(self, time: int) -> int:
@@ -483,7 +476,7 @@ class _Load:
         self._cut(done)
         first, end = self._at(begun), self._at(done)
         for span in range(first, end):
-            self.used[span] = Use(*(min(sum(both), WHOLE) for both in zip(self.used[span], more, strict=True)))
+            self.used[span] = self.used[span].beside(more)
         for span in (end, first):
             if span > 0 and self.used[span] == self.used[span - 1]:
                 del self.start[span], self.used[span]

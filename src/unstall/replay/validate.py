@@ -29,7 +29,7 @@ _COLUMNS: dict[str, dict[type, tuple[str, ...]]] = {
     },
     "ops": {
         np.int32: ("stream", "engine", "share", "blocks", "size", "cached", "data", "after"),
-        np.int64: ("duration", "latency", "gap", "lag", "tail", "uncached"),
+        np.int64: ("duration", "latency", "gap", "lag", "uncached", "again"),
     },
 }
 _ON_STREAM = (Code.LAUNCH, Code.RECORD, Code.STREAM_WAIT, Code.SYNC_STREAM)
@@ -73,7 +73,7 @@ def check(program: Program, before: Before | None = None) -> Before:
     _check_instructions(program, before)
     _check_ops(program, before)
     do, ops = program.instructions, program.ops
-    times = (do.work, do.call, do.latency, ops.duration, ops.latency, ops.gap, ops.lag)
+    times = (do.work, do.call, do.latency, ops.duration, ops.latency, ops.gap, ops.lag, ops.uncached, ops.again)
     total = before.total_ns + sum(_total(column) for column in times)
     if total > MOST_NS:
         raise ValueError("the program's times add up to more than 2**62 ns")
@@ -233,8 +233,8 @@ def _check_ops(program: Program, before: Before) -> None:
         (ops.blocks < 0, "it has {} blocks", ops.blocks),
         ((ops.size < 1) | (ops.size > WHOLE), "its blocks fill {} thousandths of a multiprocessor", ops.size),
         (ops.cached < 0, "it uses {} thousandths of the cache", ops.cached),
-        (ops.tail < 0, "its tail is negative, {} ns", ops.tail),
         (ops.uncached < 0, "without the cache it takes {} ns more", ops.uncached),
+        (ops.again < 0, "repeated, it takes {} ns", ops.again),
         ((ops.after < -1) | (ops.after >= rows), "it follows op {}, which is not an earlier one", ops.after),
         (ops.duration < 0, "its duration is negative, {} ns", ops.duration),
         (ops.gap < 0, "its gap is negative, {} ns", ops.gap),

@@ -107,13 +107,14 @@ def test_blocks_share_each_sum_of_a_float32_product_with_few_tiles() -> None:
     assert (_blocks(parts), _blocks(sums)) == (256, 128)  # as in a trace of this kernel
 
 
-def test_a_float32_product_leaves_no_arithmetic_to_others_while_it_computes() -> None:
+def test_a_float32_product_uses_more_of_the_device_the_more_blocks_it_has() -> None:
     x = _tensor(512, 512)
-    parts, sums = _kernels("mm", x, x)
+    parts, _ = _kernels("mm", x, x)
     (few,) = _kernels("mm", _tensor(128, 128), _tensor(128, 128))
 
-    assert parts.share > 0.8 * WHOLE > sums.share
-    assert few.share < few.blocks < 0.2 * WHOLE  # 16 blocks
+    assert WHOLE > parts.share > 0.4 * WHOLE  # on an H200, two loops of it take 1.46 times as long as one
+    assert few.share < 0.2 * WHOLE
+    assert _blocks(few) == 16
 
 
 @pytest.mark.parametrize("side", [256, 1024])  # tiles of 64 x 8 and of 128 x 64, as in traces

@@ -89,11 +89,11 @@ check_op(const Program *p, const State *s, Py_ssize_t op, Fault *fault)
     if (p->op_cached[op] < 0) {
         return refuse(fault, "op %lld: it uses %lld thousandths of the cache", number, p->op_cached[op], 0);
     }
-    if (p->op_tail[op] < 0) {
-        return refuse(fault, "op %lld: its tail is negative, %lld ns", number, p->op_tail[op], 0);
-    }
     if (p->op_uncached[op] < 0) {
         return refuse(fault, "op %lld: without the cache it takes %lld ns more", number, p->op_uncached[op], 0);
+    }
+    if (p->op_again[op] < 0) {
+        return refuse(fault, "op %lld: repeated, it takes %lld ns", number, p->op_again[op], 0);
     }
     if (after < -1 || after >= number) {
         return refuse(fault, "op %lld: it follows op %lld, which is not an earlier one", number, after, 0);
@@ -164,7 +164,8 @@ check(const Program *p, const State *s, uint64_t *total, Fault *fault)
     if (!adds_up(p->work, p->length, total) || !adds_up(p->call, p->length, total) ||
         !adds_up(p->latency, p->length, total) || !adds_up(p->op_duration, p->ops, total) ||
         !adds_up(p->op_latency, p->ops, total) || !adds_up(p->op_gap, p->ops, total) ||
-        !adds_up(p->op_lag, p->ops, total) || !adds_up(p->op_uncached, p->ops, total)) {
+        !adds_up(p->op_lag, p->ops, total) || !adds_up(p->op_uncached, p->ops, total) ||
+        !adds_up(p->op_again, p->ops, total)) {
         return refuse(fault, "the program's times add up to more than 2**62 ns", 0, 0, 0);
     }
     return 0;

@@ -18,7 +18,7 @@ static const struct {
     {"ops.data", 4, 1, OP_STREAM},              {"ops.after", 4, 1, OP_STREAM},
     {"ops.duration", 8, 0, OP_STREAM},          {"ops.latency", 8, 0, OP_STREAM},
     {"ops.gap", 8, 0, OP_STREAM},               {"ops.lag", 8, 0, OP_STREAM},
-    {"ops.tail", 8, 0, OP_STREAM},              {"ops.uncached", 8, 0, OP_STREAM},
+    {"ops.uncached", 8, 0, OP_STREAM},          {"ops.again", 8, 0, OP_STREAM},
     {"device_of_stream", 4, 1, DEVICE_OF_STREAM},
 };
 
@@ -194,8 +194,8 @@ take_program(PyObject *const *arguments, Program *p, Columns *held, long long *c
     p->op_latency = rows[OP_LATENCY];
     p->op_gap = rows[OP_GAP];
     p->op_lag = rows[OP_LAG];
-    p->op_tail = rows[OP_TAIL];
     p->op_uncached = rows[OP_UNCACHED];
+    p->op_again = rows[OP_AGAIN];
     p->device_of_stream = rows[DEVICE_OF_STREAM];
     return 0;
 }

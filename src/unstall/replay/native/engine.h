@@ -28,7 +28,7 @@ enum { CALL, LAUNCH, RECORD, STREAM_WAIT, SYNC_STREAM, SYNC_DEVICE, SYNC_EVENT, 
 enum {
     CODE, THREAD, STREAM, TARGET, WORK, CALLS, LATENCY, OPS,
     OP_STREAM, OP_ENGINE, OP_SHARE, OP_BLOCKS, OP_SIZE, OP_CACHED, OP_DATA, OP_AFTER, OP_DURATION, OP_LATENCY, OP_GAP,
-    OP_LAG, OP_TAIL, OP_UNCACHED,
+    OP_LAG, OP_UNCACHED, OP_AGAIN,
     DEVICE_OF_STREAM, COLUMNS
 };
 
@@ -41,14 +41,14 @@ typedef struct {
     const int32_t *thread, *stream, *target;
     const int64_t *work, *call, *latency, *ends; /* `ends`: the end of an instruction's ops */
     const int32_t *op_stream, *op_engine, *op_share, *op_blocks, *op_size, *op_cached, *op_data, *op_after;
-    const int64_t *op_duration, *op_latency, *op_gap, *op_lag, *op_tail, *op_uncached;
+    const int64_t *op_duration, *op_latency, *op_gap, *op_lag, *op_uncached, *op_again;
     const int32_t *device_of_stream;
     const Py_ssize_t *joint; /* by op: the member of a joint operation that it is, or -1; NULL if there are none */
 } Program;
 
-/* When an op ran, what it uses of the cache, in thousandths, and with which data. */
+/* When an op ran, how long it takes alone, what it uses of the cache, in thousandths, and with which data. */
 typedef struct {
-    int64_t begun, ended;
+    int64_t begun, ended, duration;
     int32_t cached, data;
 } Served;
 
@@ -65,12 +65,12 @@ typedef struct {
     Py_ssize_t next_op; /* 1 + its first op of the launch at hand that was not seen yet, or 0 */
 } Stream;
 
-enum { SPANS = 128, WHOLE = 1000, KEPT = 530, LOST = 870 };
+enum { SPANS = 128, WHOLE = 1000, CROWDED = 100, KEPT = 530, LOST = 870 };
 
-/* How much of an engine is in use, in thousandths: of its rate, of the room on its multiprocessors, and of the number of
-   multiprocessors that have blocks. */
+/* How much of an engine is in use, in thousandths: the sum of the shares of its ops, up to twice the whole; of the room
+   on its multiprocessors; and of the number of multiprocessors that have blocks. */
 typedef struct {
-    int32_t rate, filled, touched;
+    int32_t shares, filled, touched;
 } Use;
 
 /* The use of an engine over spans of time: `used[i]` from `start[i]` until the next span. The first span begins at 0, the
@@ -128,7 +128,6 @@ typedef struct {
 /* What an op needs of an engine; see `Needs` of interpreter.py. */
 typedef struct {
     int32_t share, blocks, size;
-    int64_t tail;
 } Needs;
 
 /* The columns of a program, as they were taken. */

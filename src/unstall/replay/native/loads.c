@@ -5,13 +5,13 @@
 static inline int
 same_use(Use a, Use b)
 {
-    return a.rate == b.rate && a.filled == b.filled && a.touched == b.touched;
+    return a.shares == b.shares && a.filled == b.filled && a.touched == b.touched;
 }
 
 static inline int
 is_idle(Use use)
 {
-    return !use.rate && !use.filled;
+    return !use.shares && !use.filled;
 }
 
 static void
@@ -37,7 +37,7 @@ static void
 join_first_two(Load *load)
 {
     const Use a = load->used[0], b = load->used[1];
-    load->used[0] = (Use){larger(a.rate, b.rate), larger(a.filled, b.filled), larger(a.touched, b.touched)};
+    load->used[0] = (Use){larger(a.shares, b.shares), larger(a.filled, b.filled), larger(a.touched, b.touched)};
     remove_span(load, 1);
 }
 
@@ -79,7 +79,7 @@ occupy(Load *load, int64_t begun, int64_t done, Use more)
     const int first = span_at(load, begun), end = span_at(load, done);
     for (int span = first; span < end; span++) {
         Use *use = &load->used[span];
-        use->rate = smaller(use->rate + more.rate, WHOLE);
+        use->shares = smaller(use->shares + more.shares, 2 * WHOLE);
         use->filled = smaller(use->filled + more.filled, WHOLE);
         use->touched = smaller(use->touched + more.touched, WHOLE);
     }
@@ -110,40 +110,26 @@ sum_of(int64_t time, __int128 more)
     return sum < MOST_NS ? (int64_t)sum : (int64_t)MOST_NS;
 }
 
-/* Returns how many times a multiprocessor must be filled with an op's blocks, and 0 if they find no room. */
-static int64_t
-waves(Needs needs, Use use)
+/* Returns whether a block finds room on a multiprocessor. */
+static int
+has_room(Needs needs, Use use)
 {
-    const int64_t most = WHOLE / needs.size;
-    const int64_t left = use.touched ? WHOLE - (int64_t)use.filled * WHOLE / use.touched : WHOLE;
-    const int64_t beside = left > 0 ? left / needs.size : 0;
-    const int64_t room = (WHOLE - use.touched) * most + use.touched * beside;
-    return room ? (needs.blocks + room - 1) / room : 0;
+    return use.touched < WHOLE || WHOLE - use.filled >= needs.size;
 }
 
 static int32_t
 pace(Needs needs, Use use)
 {
-    int64_t share = needs.share, rate = use.rate;
-    const int64_t mine = needs.blocks && needs.blocks < WHOLE ? needs.blocks : WHOLE;
-    if (use.touched && mine + use.touched > WHOLE) {
-        share = share * WHOLE / mine < WHOLE ? share * WHOLE / mine : WHOLE;
-        rate = rate * WHOLE / use.touched < WHOLE ? rate * WHOLE / use.touched : WHOLE;
+    if (!use.shares) {
+        return WHOLE;
     }
-    const int64_t meeting = WHOLE - share * rate / WHOLE;
-    const int64_t unused = (int64_t)(WHOLE - use.rate) * WHOLE / needs.share;
-    int64_t pace = meeting < unused ? meeting : unused;
-    if (needs.blocks && use.touched) {
-        const int64_t more = waves(needs, use);
-        const int64_t placed = more ? WHOLE * waves(needs, (Use){0, 0, 0}) / more : 0;
-        pace = placed < pace ? placed : pace;
-        const int64_t left = WHOLE - (int64_t)use.filled * WHOLE / use.touched;
-        if (left < needs.size) {
-            const int64_t most = (int64_t)(WHOLE - use.touched) * WHOLE / needs.share;
-            pace = most < pace ? most : pace;
-        }
+    int32_t both = needs.share + use.shares;
+    const int32_t mine = smaller(needs.blocks, WHOLE);
+    if (use.touched && use.touched < mine) {
+        both = both * use.touched / mine;
     }
-    return (int32_t)pace;
+    const int32_t beside = both < 2 * WHOLE ? WHOLE * (2 * WHOLE - both) / (2 * WHOLE + both) : 0;
+    return needs.blocks && !has_room(needs, use) ? smaller(beside, CROWDED) : beside;
 }
 
 /* Returns when an op that takes a share of an engine can begin. */
@@ -162,7 +148,6 @@ int64_t
 run_beside(Load *load, int64_t time, int64_t duration, Needs needs, int64_t *done)
 {
     int64_t begun = -1, from[SPANS], until[SPANS];
-    int32_t taken[SPANS];
     int parts = 0;
     __int128 work = (__int128)duration * WHOLE;
     for (int span = span_at(load, time); work; span++) {
@@ -173,8 +158,7 @@ run_beside(Load *load, int64_t time, int64_t duration, Needs needs, int64_t *don
             const __int128 needed = (work + rate - 1) / rate;
             const int ends = is_last || needed <= load->start[span + 1] - time;
             from[parts] = time;
-            until[parts] = ends ? sum_of(time, needed) : load->start[span + 1];
-            taken[parts++] = (int32_t)(((int64_t)needs.share * rate + WHOLE - 1) / WHOLE);
+            until[parts++] = ends ? sum_of(time, needed) : load->start[span + 1];
             if (ends) {
                 time = until[parts - 1];
                 break;
@@ -186,11 +170,9 @@ run_beside(Load *load, int64_t time, int64_t duration, Needs needs, int64_t *don
     const int64_t filled = (int64_t)needs.blocks * needs.size / WHOLE;
     const int64_t most = WHOLE / needs.size;
     const int full = needs.blocks >= most * WHOLE;
-    const Use use = {0, full || filled > WHOLE ? WHOLE : (int32_t)filled, smaller(needs.blocks, WHOLE)};
-    const int64_t leaves = time - needs.tail;
-    for (int part = 0; part < parts && from[part] < leaves; part++) {
-        const int64_t end = until[part] < leaves ? until[part] : leaves;
-        occupy(load, from[part], end, (Use){taken[part], use.filled, use.touched});
+    const Use use = {needs.share, full || filled > WHOLE ? WHOLE : (int32_t)filled, smaller(needs.blocks, WHOLE)};
+    for (int part = 0; part < parts; part++) {
+        occupy(load, from[part], until[part], use);
     }
     *done = time;
     return begun < 0 ? time : begun;

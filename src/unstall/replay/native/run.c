@@ -42,7 +42,7 @@ serve(State *s, int32_t engine, Needs needs, int64_t time, int64_t duration, int
     }
     time = when_idle(load, time, duration);
     *done = plus(time, duration);
-    occupy(load, time, *done, (Use){WHOLE, WHOLE, WHOLE});
+    occupy(load, time, *done, (Use){2 * WHOLE, WHOLE, WHOLE});
     return time;
 }
 
@@ -103,6 +103,13 @@ missing(const State *s, const Stream *on, int32_t cached, int32_t data, int64_t 
     return alone < WHOLE ? WHOLE * (lost(used) - alone) / (WHOLE - alone) : 0;
 }
 
+/* Returns whether an op repeats another one. */
+static int
+repeats(const Program *p, Py_ssize_t op, const Served *other)
+{
+    return p->op_data[op] && other->data == p->op_data[op] && other->duration == p->op_duration[op];
+}
+
 /* Returns when the op ends. */
 static int64_t
 run_op(const Program *p, State *s, Py_ssize_t op, int64_t time)
@@ -112,7 +119,10 @@ run_op(const Program *p, State *s, Py_ssize_t op, int64_t time)
     int64_t duration = p->op_duration[op];
     int64_t ended = plus(time, duration);
     if (engine >= 0) {
-        const Needs needs = {p->op_share[op], p->op_blocks[op], p->op_size[op], p->op_tail[op]};
+        const Needs needs = {p->op_share[op], p->op_blocks[op], p->op_size[op]};
+        if (s->load && p->op_again[op] && (repeats(p, op, &on->last) || repeats(p, op, &on->before_last))) {
+            duration = p->op_again[op];
+        }
         if (s->load && needs.share && p->op_uncached[op]) {
             const int64_t begins = when_room(&s->load[engine], time, needs);
             const int64_t gone = missing(s, on, p->op_cached[op], p->op_data[op], begins);
@@ -121,7 +131,7 @@ run_op(const Program *p, State *s, Py_ssize_t op, int64_t time)
         time = serve(s, engine, needs, time, duration, &ended);
         if (ended > time && p->op_share[op]) {
             on->before_last = on->last;
-            on->last = (Served){time, ended, p->op_cached[op], p->op_data[op]};
+            on->last = (Served){time, ended, p->op_duration[op], p->op_cached[op], p->op_data[op]};
         }
     }
     s->op_start[op] = time;

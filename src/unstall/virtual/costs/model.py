@@ -26,15 +26,15 @@ class Kernel:
         name: The name that the real kernel has, if it is known.
         duration_ns: How long it runs.
         kind: Whether it is a kernel, a copy or a memset.
-        share: The share of the device's rate that it uses, in thousandths: of the memory bandwidth,
-            or of what the multiprocessors compute. Kernels on other streams can use the rest.
+        share: How much of the device it uses, in thousandths: by how much longer a loop of it takes beside another
+            such loop on another stream. It is 1000 if they take as long as one after the other.
         blocks: How many thread blocks it has per multiprocessor, in thousandths; 0 if it is
             unknown.
         size: How much of a multiprocessor's room for thread blocks one block takes, in thousandths.
-        tail_ns: How long before its end it leaves multiprocessors to others, because it has no more
-            blocks to start.
         cached: How much it reads and writes, in thousandths of the size of the L2 cache.
         uncached_ns: How much longer it takes if other kernels used the L2 cache before it.
+        again_ns: How long it runs if it repeats one of the last two kernels of its stream, with the same data; 0 if
+            that is as long.
         host_ns: How long the host works before its launch, in addition to the cost of a launch.
         module: The module that it is in, as a number of `Startup.modules`; -1 if it is unknown.
     """
@@ -45,9 +45,9 @@ class Kernel:
     share: int = 1000
     blocks: int = 0
     size: int = 1
-    tail_ns: int = 0
     cached: int = 0
     uncached_ns: int = 0
+    again_ns: int = 0
     host_ns: int = 0
     module: int = -1
 
@@ -256,10 +256,10 @@ class Limits:
     """From the end of an op to the start of the next op on the same stream."""
     graph_gap: int = 160
     """The same as `gap`, between ops of a CUDA graph."""
-    branch_delay: int = 5_000
-    """How much later than the first branch of a CUDA graph its other branches begin. 28 pairs of small kernels on an
-    H200 and on an H100 (`benchmarks/virtual_pairs.py`) take 4.5 to 6.6 µs longer together, in each half of the pairs,
-    however many kernels the branches have.
+    branch_delay: int = 2_000
+    """How much later than the first branch of a CUDA graph its other branches begin. Of pairs of small kernels on an
+    H200 (`benchmarks/virtual_pairs.py`), those that slow each other least take 1.6 to 2.2 µs longer together than the
+    longer of both alone: a tenth of each of five sets, however many kernels the branches have.
     """
     launch_latency: int = 3_000
     """From the end of a launch call to the start of its op on an idle device."""

@@ -150,40 +150,21 @@ def tile_of(kernel: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def _computing(name: str, blocks: int, duration_ns: int, floor_ns: float) -> int:
-    """Returns the share of the device that a matrix product in float32 uses, in thousandths, and 0 for other kernels.
-
-    One thread block keeps the arithmetic units of its multiprocessor busy, however few results it computes, except
-    while the kernel starts and ends. On an H200, two such products of 512 x 512 matrices take as long together as one
-    after the other.
+def _share(rate: int, blocks: int, size: int, duration_ns: int, floor_ns: float) -> int:
+    """Returns how much of the device a kernel uses by rule, in thousandths (see `Kernel`). While it starts and ends, it
+    leaves the device to others. In between it uses it at the rate at which it works, or as far as its blocks fill the
+    room for blocks.
 
     Args:
-        name: The name of the kernel.
-        blocks: The number of its blocks per multiprocessor, in thousandths.
-        duration_ns: How long it takes.
-        floor_ns: How long an empty kernel takes.
-    """
-    if not COMPUTES.search(name) or ADDS_PARTS.search(name):
-        return 0
-    return round(min(blocks, WHOLE) * max(1 - floor_ns / duration_ns, 0.0))
-
-
-def _moving(blocks: int, size: int, duration_ns: int, floor_ns: float) -> int:
-    """Returns the share of the device that a kernel uses that moves memory, in thousandths, as far as its blocks tell.
-
-    If they fill half of the multiprocessors' room, others gain nothing beside it, however far it is from the rate of
-    the memory, except while the kernel starts and ends. Transposes on an H200 reach a quarter of that rate, and two of
-    them take as long together as one after the other. When it was chosen, 555 of 660 pairs of kernels
-    (`benchmarks/virtual_pairs.py`) were within 15 % with a half, 550 with the whole room, and 537 with a quarter.
-
-    Args:
-        blocks: The number of its blocks per multiprocessor, in thousandths.
+        rate: The rate at which it works, in thousandths of the best.
+        blocks: The number of its blocks per multiprocessor, in thousandths; 0 if it is unknown.
         size: The size of a block, in thousandths of a multiprocessor.
         duration_ns: How long it takes.
         floor_ns: How long an empty kernel takes.
     """
-    filled = min(2 * blocks / (WHOLE // size), WHOLE)
-    return round(filled * max(1 - floor_ns / duration_ns, 0.0))
+    filled = min(blocks / (WHOLE // size), WHOLE)
+    starting = floor_ns / duration_ns
+    return max(round(rate * max(1 - starting / 2, 0.0)), round(filled * max(1 - starting, 0.0)), 1)
 
 
 def with_blocks(
@@ -195,8 +176,8 @@ def with_blocks(
     floor_ns: float,
     of_products: bool,
 ) -> tuple[Kernel, ...]:
-    """Returns the kernels of a call with the number and the size of their thread blocks. A kernel
-    is unchanged if either is unknown, or if it takes no time.
+    """Returns the kernels of a call with the number and the size of their thread blocks, and the share of the device
+    that they use. Of a kernel, the blocks are unchanged if either is unknown.
 
     If thread blocks sum parts of the same results, the measured number counts, as no rule tells that of the parts.
 
@@ -207,8 +188,7 @@ def with_blocks(
         launches: How each kernel is launched on the GPU that was measured.
         capability: The compute capability of the GPU.
         multiprocessors: The number of multiprocessors of the GPU.
-        floor_ns: How long an empty kernel takes. A kernel whose blocks do not all fit at once
-            leaves the device to others for at most this time before its end.
+        floor_ns: How long an empty kernel takes.
         of_products: Whether the call is a product, a convolution or attention. A block of unknown size
             of its kernels that compute is taken to fill a multiprocessor.
     """
@@ -223,20 +203,15 @@ def with_blocks(
         sums_parts = in_parts and multiplies
         count = measured or told if sums_parts else told or measured
         unknown = block == UNKNOWN and not multiplies
-        if kernel.kind is not DeviceKind.KERNEL or unknown or not count or not kernel.duration_ns:
+        if kernel.kind is not DeviceKind.KERNEL or not kernel.duration_ns:
             return kernel
+        if unknown or not count:
+            return replace(kernel, share=_share(kernel.share, 0, 1, kernel.duration_ns, floor_ns))
         size = WHOLE if block == UNKNOWN else size_of(block, capability)
         if sums_parts and not measured and not ADDS_PARTS.search(name):
             count *= max(_BLOCKS_OF_PARTS * multiprocessors // count, 1)
         blocks = min(-(-count * WHOLE // multiprocessors), MOST)
-        later_waves = max(1 - WHOLE // size * WHOLE / blocks, 0.0)
-        tail_ns = round(min(floor_ns, kernel.duration_ns) * later_waves)
-        used = (
-            _computing(name, blocks, kernel.duration_ns, floor_ns)
-            if multiplies
-            else _moving(blocks, size, kernel.duration_ns, floor_ns)
-        )
-        share = max(kernel.share, used)
-        return replace(kernel, blocks=blocks, size=size, tail_ns=tail_ns, share=share)
+        share = _share(kernel.share, blocks, size, kernel.duration_ns, floor_ns)
+        return replace(kernel, blocks=blocks, size=size, share=share)
 
     return tuple(map(placed, kernels, launches))

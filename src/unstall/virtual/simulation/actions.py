@@ -328,9 +328,9 @@ class Actions:
             share=kernel.share,
             blocks=kernel.blocks,
             size=kernel.size,
-            tail=kernel.tail_ns,
             cached=kernel.cached,
             uncached=kernel.uncached_ns,
+            again=kernel.again_ns,
         )
         if kernel.kind == DeviceKind.MEMSET:
             return [RecipeStep(Do.LAUNCH, RuntimeCall.MEMSET, work=kernel.host_ns, call=host.memset, ops=(op,))]

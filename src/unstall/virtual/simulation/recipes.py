@@ -76,14 +76,14 @@ class Op:
             on the stream on which the graph is launched.
         after: The index, in the recipe, of the op on another branch that this op waits for; -1 if
             it waits for none.
-        share: The share of the device's rate that the op uses, in thousandths.
+        share: How much of the device the op uses, in thousandths (see `Kernel`).
         blocks: How many thread blocks the op has per multiprocessor, in thousandths; 0 if it is
             unknown.
         size: How much of a multiprocessor's room for thread blocks one block takes, in thousandths.
-        tail: How long before its end the op leaves the device to others.
         cached: How much the op reads and writes, in thousandths of the size of the L2 cache.
         data: For an op of a CUDA graph, a number of the memory that it reads and writes (`data_of`); else 0.
         uncached: How much longer the op takes if its data is not in the L2 cache.
+        again: How long it runs if it repeats one of the last two ops of its stream, with the same data; 0: as long.
     """
 
     name: str
@@ -100,10 +100,10 @@ class Op:
     share: int = 0
     blocks: int = 0
     size: int = 1
-    tail: int = 0
     cached: int = 0
     data: int = 0
     uncached: int = 0
+    again: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +164,15 @@ class OpRows:
     share: np.ndarray
     blocks: np.ndarray
     size: np.ndarray
-    tail: np.ndarray
     cached: np.ndarray
     data: np.ndarray
     uncached: np.ndarray
+    again: np.ndarray
 
     @property
     def used(self) -> np.ndarray:
-        """How much of the device each op keeps from other ops, in thousandths: its share of the
-        device's rate, or the share of the room for thread blocks that its blocks fill, whichever is
-        larger. An int array.
+        """How much of the device each op keeps from other ops, in thousandths: its share, or the part of
+        the room for thread blocks that its blocks fill, whichever is larger. An int array.
         """
         filled = np.minimum(self.blocks.astype(np.int64) * self.size // WHOLE, WHOLE)
         used: np.ndarray = np.maximum(self.share, filled)
@@ -270,9 +269,9 @@ class Recipes:
                 share=int(ops.share[row]),
                 blocks=int(ops.blocks[row]),
                 size=int(ops.size[row]),
-                tail=int(ops.tail[row]),
                 cached=int(ops.cached[row]),
                 uncached=int(ops.uncached[row]),
+                again=int(ops.again[row]),
             )
             for row in rows
         ]
@@ -308,10 +307,10 @@ _OP_TYPES: dict[str, type] = {
     "share": np.int32,
     "blocks": np.int32,
     "size": np.int32,
-    "tail": np.int64,
     "cached": np.int32,
     "data": np.int32,
     "uncached": np.int64,
+    "again": np.int64,
 }
 
 
