@@ -46,8 +46,9 @@ engine are counted in thousandths.
 """
 CROWDED = 100
 """The rate of an op whose thread blocks find no room beside those of others, in thousandths of its rate alone. It is
-not 0, as some blocks of the others always end. On an H200, 117 of 120 loops of kernels and loops of a sum of vectors that
-fills the device for 47 us take 1.87 to 2.12 times as long together as one of both: as long as one after the other.
+not 0, as some blocks of the others always end. On an H200, 117 of 120 loops of kernels and loops of a sum of vectors
+that fills the device for 47 us take 1.87 to 2.12 times as long together as one of both: about as long as one after the
+other.
 """
 KEPT, LOST = 530, 870
 """Data of how many thousandths of the L2 cache is all kept there until it is used again, and of how many is all lost.

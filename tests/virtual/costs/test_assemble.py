@@ -68,6 +68,17 @@ def test_it_has_the_thread_blocks_of_kernels_and_calls() -> None:
     assert [call.blocks for call in of_rows(table, len(family.axes), file.sequences)] == [(8,), (2_048,)]
 
 
+def test_it_has_what_calls_take_in_loops() -> None:
+    tables = Tables()
+    x = TensorSpec("float32", (1 << 20,), (1,))
+    tables.add((Signature("aten::exp", "", (x,), (x,)), [MeasuredKernel("exp_kernel", 2_000)], [], []), (1_900, 1_300))
+    file = assemble(_FACTS, tables, {}, None, "a Test GPU", 0.05)
+    (table,) = file.tables["elementwise"].values()
+
+    (call,) = of_rows(table, len(FAMILIES["elementwise"].axes), file.sequences)
+    assert call.repeats == (1_900, 1_300)
+
+
 def test_the_orthogonal_factor_of_one_matrix_is_measured_with_many() -> None:
     x, q, r = (
         TensorSpec("float32", sizes, contiguous_strides(sizes)) for sizes in ((20, 6, 4), (20, 6, 4), (20, 4, 4))

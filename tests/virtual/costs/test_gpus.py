@@ -371,7 +371,7 @@ def test_no_kernel_of_a_call_in_float16_is_named_after_bfloat16(call: Callable[[
 
 def test_a_file_of_an_earlier_version_is_refused_with_what_to_do() -> None:
     with pytest.raises(UsageError, match=r"^mine: written by an earlier version. Measure the GPU again"):
-        decode(encode(gpu_named("h200").file).replace(b"unstall.gpu/4", b"unstall.gpu/3", 1), "mine")
+        decode(encode(gpu_named("h200").file).replace(b"unstall.gpu/5", b"unstall.gpu/3", 1), "mine")
 
 
 def _share(costs: MeasuredCosts, signature: Signature) -> int:

@@ -142,10 +142,11 @@ def test_of_two_kernels_the_faster_is_likelier() -> None:
     assert fast < both.ask((1, 2_150, 1_024, 512, 1), _H200).total_ns < (slow * fast) ** 0.5
 
 
+@pytest.mark.parametrize("repeats", [(), (4_000, 1_460)])
 @pytest.mark.parametrize("blocks", [(), (40,)])
-def test_rows_of_a_file_give_the_calls_back(blocks: tuple[int, ...]) -> None:
+def test_rows_of_a_file_give_the_calls_back(blocks: tuple[int, ...], repeats: tuple[int, ...]) -> None:
     sequences: dict[tuple[int, ...], int] = {}
-    calls = [replace(call, blocks=blocks * len(call.names)) for call in _CALLS]
+    calls = [replace(call, blocks=blocks * len(call.names), repeats=repeats) for call in _CALLS]
 
     rows = as_rows(calls, sequences)
 
@@ -165,6 +166,23 @@ def test_the_nearest_call_with_the_same_kernels_tells_the_blocks() -> None:
     assert table.launched_like((1, 1 << 17, 1, 1 << 17), calls[2]) == calls[2]
 
 
+def test_the_calls_nearest_in_size_that_were_measured_in_loops_tell_what_loops_take() -> None:
+    sizes = 1 << 16, 1 << 18, 1 << 20, 1 << 22
+    calls = [
+        MeasuredCall((1, size, 1, size), (0,), (9_000,), (), (), repeats)
+        for size, repeats in zip(sizes, ((8_000, 1_000), (), (9_000, 1_500), (9_000, 2_000)), strict=True)
+    ]
+    table = CostTable(FAMILIES["indexing"], "float32 gather", calls, _H200)
+
+    found = table.repeated((1, 1 << 16, 1, 1 << 16), _H200)
+    assert found[0][0] == calls[0]
+    assert found[0][1] > 0.99
+    between = {call.repeats: weight for call, weight in table.repeated((1, 1 << 21, 1, 1 << 21), _H200)}
+    assert sum(between.values()) == pytest.approx(1)
+    assert between[9_000, 1_500] == pytest.approx(between[9_000, 2_000])
+    assert CostTable(FAMILIES["indexing"], "float32 gather", calls[1:2], _H200).repeated((1, 8, 1, 8), _H200) == []
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -173,6 +191,9 @@ def test_the_nearest_call_with_the_same_kernels_tells_the_blocks() -> None:
         [1, 2, 3, 4, "x", 0, 10],
         [1, 2, 3, 4, 5, 0, [1, 2]],
         [1, 2, 3, 4, 5, 0, 9, [], [1, 2]],
+        [1, 2, 3, 4, 5, 0, 9, [], [], 4_000],
+        [1, 2, 3, 4, 5, 0, 9, [], [], [4_000, 0]],
+        [1, 2, 3, 4, 5, 0, 9, [], [], [4_000, 1_000], 1],
         [1, 2, 3, 4, 5, 0, 9, [], "x"],
         [1, 2, 3, 4, 5, 0, 9, [], -5],
         [1, 2, 3, 4, 5, 0, 9, [], None],

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import torch
 
+from unstall.replay.program import WHOLE
 from unstall.virtual.costs.facts import measure_facts
 from unstall.virtual.costs.gpu_file import GpuFile, gpu_named, gpu_names
 from unstall.virtual.costs.kernel_modules import kernel_modules
@@ -62,7 +63,8 @@ def calibrate(minutes: float, quick: bool, progress: Callable[[str], None]) -> G
     launching: dict[str, int] = {}  # by the name of a kernel: the first case that launched it
     for observations in measure(chosen, begin + seconds * (1 - _STARTUP_SHARE)):
         for seen in observations:
-            tables.add((seen.signature, seen.kernels, seen.taken, seen.kept))
+            repeats = (round(seen.repeats.ns), round(WHOLE * seen.repeats.beside)) if seen.repeats else ()
+            tables.add((seen.signature, seen.kernels, seen.taken, seen.kept), repeats)
             for kernel in seen.kernels:
                 launching.setdefault(kernel.name, number_of[id(seen.case)])
         done += len(observations)

@@ -27,12 +27,12 @@ from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits, Startup
 from unstall.virtual.costs.occupancy import MOST, Block
 from unstall.virtual.costs.origins import Origin, Part
 
-SCHEMA = "unstall.gpu/4"
+SCHEMA = "unstall.gpu/5"
 _LONGEST_NS = 3_600 * 10**9
 _LARGEST_SHARE = 100.0
 _LARGEST_PACE = 100
 _MOST_OTHERS = 1_000
-_EARLIER = ("unstall.gpu/1", "unstall.gpu/2", "unstall.gpu/3")
+_EARLIER = ("unstall.gpu/1", "unstall.gpu/2", "unstall.gpu/3", "unstall.gpu/4")
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
 
@@ -102,12 +102,12 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tables: Measured calls, by family of operators and variant, as JSON (see `tables.as_rows`). A
             program asks for few of the variants, so each is decoded when it is first asked for. A
             row has the call's value on each axis of the family, an index into `sequences`, the ns
-            of each kernel, and, if there are any, the bytes of each temporary allocation and the number
-            of thread blocks of each kernel.
+            of each kernel, and, if there are any, the bytes of each temporary allocation, the number
+            of thread blocks of each kernel, and what it takes in loops.
         origins: Where each part of the file comes from.
     """
 
-    schema: Literal["unstall.gpu/4"]
+    schema: Literal["unstall.gpu/5"]
     source: Literal["measured", "data sheet"]
     note: str
     known_error: str

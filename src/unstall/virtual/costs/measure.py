@@ -4,7 +4,7 @@ torch and a GPU.
 Before each measured call, the L2 cache is flushed, and then the arguments are read that are to be
 in the cache. The call runs between two calls of `torch.cuda._sleep`, whose kernel has a name of its
 own: what runs between these two kernels belongs to the call. In the history of the caching
-allocator, allocations of a special size separate the calls.
+allocator, allocations of a special size separate the calls. After that, the calls are measured in loops.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from unstall.virtual.costs.launches import MeasuredKernel, launches
 from unstall.virtual.costs.model import HOST_WAIT
+from unstall.virtual.costs.prediction import OF_LIBRARIES
+from unstall.virtual.costs.repeats import Repeater, Repeats
 from unstall.virtual.costs.signature import Signature, TensorSpec
 from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
 
@@ -64,6 +66,7 @@ class CaseObservation:
         taken: The bytes of each allocation that the call made, in order, without those of its
             outputs.
         kept: Of these, the bytes of each allocation that the call did not free.
+        repeats: What it takes in loops; None if it was not measured.
     """
 
     case: Case
@@ -71,6 +74,7 @@ class CaseObservation:
     kernels: list[MeasuredKernel] = field(default_factory=list)
     taken: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
+    repeats: Repeats | None = None
 
 
 def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterator[list[CaseObservation]]:
@@ -83,6 +87,7 @@ def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterato
         repeats: How often each case is measured.
     """
     pool = TensorPool("cuda")
+    repeater = Repeater()
     flushed = torch.empty(_FLUSHED_BYTES, dtype=torch.uint8, device="cuda")
     chunk: list[Case] = []
     gflop = 0.0
@@ -92,13 +97,15 @@ def measure(cases: Iterable[Case], deadline: float, repeats: int = 3) -> Iterato
         chunk.append(case)
         gflop += case.gflop
         if len(chunk) >= _CHUNK or gflop > _CHUNK_GFLOP:
-            yield _measure_chunk(chunk, pool, flushed, repeats)
+            yield _measure_chunk(chunk, pool, flushed, repeats, repeater)
             chunk, gflop = [], 0.0
     if chunk and time.monotonic() < deadline:
-        yield _measure_chunk(chunk, pool, flushed, repeats)
+        yield _measure_chunk(chunk, pool, flushed, repeats, repeater)
 
 
-def _measure_chunk(chunk: list[Case], pool: TensorPool, flushed: torch.Tensor, repeats: int) -> list[CaseObservation]:
+def _measure_chunk(
+    chunk: list[Case], pool: TensorPool, flushed: torch.Tensor, repeats: int, repeater: Repeater
+) -> list[CaseObservation]:
     observations: list[CaseObservation] = []
     outputs: list[set[int]] = []
     calls: list[int] = []  # index into `observations` for each fenced call
@@ -113,7 +120,32 @@ def _measure_chunk(chunk: list[Case], pool: TensorPool, flushed: torch.Tensor, r
     torch.cuda.memory._record_memory_history(None)
     attribute_memory(trace, observations, outputs)
     _attribute_kernels(profiler, observations, calls)
+    for observation in observations:
+        if _can_repeat(observation):
+            with multiplying(observation.case.precision):
+                _repeat(observation, pool, repeater)
     return observations
+
+
+def _can_repeat(observation: CaseObservation) -> bool:
+    """Returns whether a call can be captured in a CUDA graph, as far as it is known before: it neither waits for the
+    device nor copies to or from the host. Libraries for linear algebra end the process if they are captured.
+    """
+    signature, names = observation.signature, [kernel.name for kernel in observation.kernels]
+    in_host_memory = any(each.in_host_memory for each in (*signature.tensors, *signature.results))
+    waits = any(name == HOST_WAIT or _TO_OR_FROM_HOST.search(name) for name in names)
+    return (
+        bool(names) and not waits and not in_host_memory and not OF_LIBRARIES.match(signature.name.partition("::")[2])
+    )
+
+
+def _repeat(observation: CaseObservation, pool: TensorPool, repeater: Repeater) -> None:
+    operator = resolve(observation.case.operator)
+    pool.begin()
+    args, kwargs = split(observation.case.build(pool))
+    total_ns = sum(kernel.ns for kernel in observation.kernels)
+    observation.repeats = repeater.measure(operator, args, kwargs, len(observation.kernels), total_ns)
+    pool.renew_after(operator)
 
 
 def _run_case(

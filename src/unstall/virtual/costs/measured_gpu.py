@@ -58,8 +58,13 @@ class Tables:
         self.blocks: dict[str, Block] = {}
         self._calls: dict[tuple[str, str], dict[tuple[int, ...], MeasuredCall]] = {}
 
-    def add(self, observed: Observed) -> None:
-        """Adds a measured call. Does nothing if no family of operators describes it, or if it launched no kernel."""
+    def add(self, observed: Observed, repeats: tuple[int, ...] = ()) -> None:
+        """Adds a measured call. Does nothing if no family of operators describes it, or if it launched no kernel.
+
+        Args:
+            observed: The call.
+            repeats: What it takes in loops (see `MeasuredCall`). It is left out if the call is added as several.
+        """
         signature, kernels, taken, kept = observed
         described = describe(signature)
         if described is None or not kernels:
@@ -83,7 +88,7 @@ class Tables:
             self.blocks[name] = max(self.blocks.get(name, UNKNOWN), launch.block, key=_room)
         times = tuple(kernel.ns for kernel in kernels)
         blocks = _untold_blocks(family, shape, kernels)
-        call = MeasuredCall(shape.dims, numbers, times, _temporaries(taken, kept), blocks)
+        call = MeasuredCall(shape.dims, numbers, times, _temporaries(taken, kept), blocks, repeats)
         self._calls.setdefault((family.name, shape.variants[0]), {}).setdefault(shape.dims, call)
 
     def _add_each(self, shape: CallShape, observed: Observed, gradients: list[Signature]) -> None:
@@ -277,7 +282,7 @@ def assemble(
     }
     limits = {name: value for name, value in measured.items() if value}
     return GpuFile(
-        schema="unstall.gpu/4",
+        schema="unstall.gpu/5",
         source="measured",
         note=f"Measured on {measured_on}.",
         known_error="not compared with a real run",

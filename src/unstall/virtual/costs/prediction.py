@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from unstall.replay.program import LOST, WHOLE
+from unstall.replay.program import KEPT, LOST, WHOLE
 from unstall.timeline.columns import DeviceKind
 from unstall.virtual.costs.families import CallShape, Family, convolutions, describe, elementwise
 from unstall.virtual.costs.families.conv_kernels import turns
@@ -24,12 +24,14 @@ from unstall.virtual.costs.model import HOST_WAIT, Kernel
 from unstall.virtual.costs.occupancy import MOST, UNKNOWN, Launch, threads_on, with_blocks
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
-from unstall.virtual.costs.tables import CostTable, Estimate
+from unstall.virtual.costs.tables import CostTable, Estimate, MeasuredCall
 
-_OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_solve|ormqr|geqrf|lu_)")
+OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_solve|ormqr|geqrf|lu_)")
 """Matches the operators of cuSOLVER and cuFFT. Their time does not follow from the bytes that they move."""
 _LEAST = 10
 """The share of the device, in thousandths, that a kernel uses at least."""
+_LITTLE = 100
+"""A share of the device that is as good as none, in thousandths."""
 _OF_PRODUCTS = ("product", "convolution", "attention")
 """The families of operators that multiply matrices. Kernels of all others move memory."""
 _LAST_WITHOUT_TF32 = (7, 5)
@@ -83,7 +85,7 @@ class Predictor:
         known = table is not None and (
             family.name != "elementwise" or _called(table.variant) == _called(shape.variants[0])
         )
-        if not known and (_OF_LIBRARIES.match(name) or not elementwise.fits(signature)):
+        if not known and (OF_LIBRARIES.match(name) or not elementwise.fits(signature)):
             raise NotImplementedError("no measured call resembles it")
         dtype = shape.variants[0].partition(" ")[0]
         if table is None:
@@ -138,12 +140,12 @@ class Predictor:
         """Returns what the measured call that is most like a call launched and allocated, changed by how the two
         calls differ.
         """
-        share = self._share(table, shape.dims, family, answer, dtype)
         like = table.launched_like(shape.dims, answer.nearest)
         grown = family.work(table.variant, shape.dims).moved / max(family.work(table.variant, like.dims).moved, 1.0)
         of_lists = signature if family.name == "list" else None
-        kernels, launched = self._kernels(answer, share, [count * grown for count in like.blocks], of_lists)
-        kernels = self._with_blocks(kernels, family, table.variant, shape.dims, launched)
+        blocks = [count * grown for count in like.blocks]
+        kernels = self._launched(family, table, shape.dims, answer, dtype, blocks, of_lists)
+        kernels = self._with_repeats(kernels, family, table, shape.dims, dtype)
         kernels = self._with_data(kernels, family.work(table.variant, shape.dims).moved)
         temporaries = table.temporaries(shape.dims, answer, self.roofline.multiprocessors)
         found = Found(table.variant, answer.distance == 0, kernels, temporaries)
@@ -197,6 +199,68 @@ class Predictor:
             self.roofline.floor_ns,
             family.name in _OF_PRODUCTS,
         )
+
+    def _launched(
+        self,
+        family: Family,
+        table: CostTable,
+        dims: tuple[int, ...],
+        answer: Estimate,
+        dtype: str,
+        blocks: Sequence[float],
+        of_lists: Signature | None = None,
+    ) -> tuple[Kernel, ...]:
+        """Returns the kernels of a call with their thread blocks, and the share of the device that they use by rule.
+
+        Args:
+            family: The family of its operator.
+            table: The measured calls like it.
+            dims: Its value on each axis of the family.
+            answer: Its estimate.
+            dtype: Its data type.
+            blocks: The number of thread blocks of each kernel; empty if it is unknown.
+            of_lists: For an operator on lists of tensors, its call; else None.
+        """
+        share = self._share(table, dims, family, answer, dtype)
+        kernels, launched = self._kernels(answer, share, blocks, of_lists)
+        return self._with_blocks(kernels, family, table.variant, dims, launched)
+
+    def _with_repeats(
+        self, kernels: tuple[Kernel, ...], family: Family, table: CostTable, dims: tuple[int, ...], dtype: str
+    ) -> tuple[Kernel, ...]:
+        """Returns the kernels of a call with how long they take again, and the share of the device that they use, from
+        calls like it that were measured in loops: as much more or less than the rule says as for those.
+        """
+        again, more = 0.0, 0.0
+        near = table.repeated(dims, self.roofline)
+        for call, weight in near:
+            loop_ns, together = call.repeats
+            alone = Estimate(call.total_ns, call, 0.0)
+            ruled = _mean_share(self._launched(family, table, call.dims, alone, dtype, call.blocks))
+            share = float(min(max(together - WHOLE, _LITTLE), WHOLE))
+            if 2 * family.work(table.variant, call.dims).moved * WHOLE > KEPT * self._measured_on.l2_bytes:
+                share = max(share, ruled)  # both loops read the same arguments, and less memory than two programs
+            again += weight * math.log(max(loop_ns - self._pauses_ns(call), 1) / max(call.total_ns, 1))
+            more += weight * math.log(share / max(ruled, _LITTLE))
+        if not near:
+            return kernels
+        return tuple(
+            replace(
+                each,
+                again_ns=round(math.exp(again) * each.duration_ns),
+                share=min(max(round(math.exp(more) * each.share), _LEAST), WHOLE),
+            )
+            if each.kind is DeviceKind.KERNEL
+            else each
+            for each in kernels
+        )
+
+    def _pauses_ns(self, call: MeasuredCall) -> int:
+        """Returns how long the pauses before the kernels of a measured call are in a loop, in ns (see
+        `captures.Capture.finish`)."""
+        limits, names = self._measured.limits, [self._measured.file.kernels[name] for name in call.names]
+        after = [names[at - 1].startswith("Memset") for at in range(len(names))]
+        return sum(limits.gap if memset else limits.graph_gap for memset in after)
 
     def _with_data(self, kernels: tuple[Kernel, ...], size: float) -> tuple[Kernel, ...]:
         """Returns the kernels with what the L2 cache means for them. Only a call of one kernel is
@@ -289,6 +353,11 @@ def multiplies_in_tf32(gpu: Gpu) -> bool:
 
 def _tf32_rate(gpu: Gpu, roofline: Roofline) -> float:
     return roofline.tf32_flops_per_ns if multiplies_in_tf32(gpu) else roofline.flops_per_ns
+
+
+def _mean_share(kernels: tuple[Kernel, ...]) -> float:
+    """Returns the share of the device that kernels use, in thousandths, weighted by their times."""
+    return sum(each.share * each.duration_ns for each in kernels) / max(total_ns(kernels), 1)
 
 
 def total_ns(kernels: tuple[Kernel, ...]) -> int:

@@ -48,6 +48,8 @@ class MeasuredCall:
         ns: How long each kernel took.
         temporaries: The bytes of each temporary allocation.
         blocks: The number of thread blocks of each kernel, 0 for one of which it is unknown; empty if it is for all.
+        repeats: How long a call of a loop takes, in ns, with the pauses between kernels; and how long two such loops on
+            two streams take together, in thousandths of the time of one. Empty if it was not measured.
     """
 
     dims: tuple[int, ...]
@@ -55,6 +57,7 @@ class MeasuredCall:
     ns: tuple[int, ...]
     temporaries: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
+    repeats: tuple[int, ...] = ()
 
     @property
     def total_ns(self) -> int:
@@ -114,6 +117,7 @@ class CostTable:
             self._uncached = np.where(self._held, np.maximum(uncached, 0.0), self._factors)
         self._chosen = self._choice_places(np.array([call.dims for call in calls], np.int64)) if choice else None
         self._with_blocks = [at for at, call in enumerate(calls) if call.blocks]
+        self._with_repeats = [at for at, call in enumerate(calls) if call.repeats]
         told = {call.names: choice.algorithm(variant, self._named(call)) for call in calls} if choice else {}
         self._algorithms = [told.get(call.names) for call in calls]
         self._best = float(np.exp(np.quantile(self._factors, _BEST)))
@@ -314,6 +318,24 @@ class CostTable:
         squares = ((self._places[known] - self._place(np.array([dims], float))) ** 2).sum(1)
         return self._calls[known[int(squares.argmin())]]
 
+    def repeated(self, dims: tuple[int, ...], roofline: Roofline) -> list[tuple[MeasuredCall, float]]:
+        """Returns the calls nearest to a predicted one that were measured in loops, and their weights, whose sum is 1.
+        The list is empty if there are none.
+
+        Args:
+            dims: The predicted call's value on each axis of its family of operators.
+            roofline: The roofline of its GPU.
+        """
+        known = self._with_repeats
+        if not known:
+            return []
+        place = self._place(np.array([self._as_full(dims, roofline)], float))
+        distances = np.sqrt(((self._places[known] - place) ** 2).sum(1))
+        near = np.argsort(distances, kind="stable")[:_NEIGHBOURS]
+        weights = np.maximum(distances[near], _SAME) ** -_POWER
+        calls = [self._calls[known[at]] for at in near]
+        return list(zip(calls, (weights / weights.sum()).tolist(), strict=True))
+
     def temporaries(self, dims: tuple[int, ...], answer: Estimate, multiprocessors: int) -> tuple[int, ...]:
         """Predicts the bytes of each temporary allocation of a call, from those of the nearest
         measured call. If the family cannot tell them, they are scaled by the bytes that the two
@@ -352,9 +374,9 @@ def _winners(voters: np.ndarray, squares: np.ndarray, choice: Callable[[int], Ha
 def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]) -> Raw:
     """Returns measured calls as a table of the file of a GPU: JSON, with a row for each call. A row
     has the values on the axes of the family, the number of the sequence of kernels, the ns of the
-    kernels, the bytes of the temporary allocations, and the thread blocks of the kernels. The last two
-    are left out if there is nothing to tell. If there is only one kernel or one allocation, the row has
-    its figure in place of a list.
+    kernels, the bytes of the temporary allocations, the thread blocks of the kernels, and what the call takes in
+    loops. The last three are left out if there is nothing more to tell. If there is only one kernel or one
+    allocation, the row has its figure in place of a list.
 
     Args:
         calls: The calls.
@@ -363,11 +385,10 @@ def as_rows(calls: Sequence[MeasuredCall], sequences: dict[tuple[int, ...], int]
     rows = []
     for call in calls:
         row: TableRow = [*call.dims, sequences.setdefault(call.names, len(sequences)), _bare(call.ns)]
-        if call.temporaries or call.blocks:
-            row.append(_bare(call.temporaries))
-        if call.blocks:
-            row.append(_bare(call.blocks))
-        rows.append(row)
+        more = [call.temporaries, call.blocks, call.repeats]
+        while more and not more[-1]:
+            more.pop()
+        rows.append([*row, *map(_bare, more)])
     return as_json(rows)
 
 
@@ -387,19 +408,21 @@ def of_rows(table: Raw, axes: int, sequences: Sequence[Sequence[int]]) -> list[M
 
 
 def _call(row: TableRow, axes: int, sequences: Sequence[Sequence[int]]) -> MeasuredCall:
-    if not axes + 2 <= len(row) <= axes + 4 or not all(type(figure) is int for figure in row[: axes + 1]):
-        raise ValueError(f"{row}: not {axes} figures, a sequence of kernels, ns, temporaries and blocks")
+    if not axes + 2 <= len(row) <= axes + 5 or not all(type(figure) is int for figure in row[: axes + 1]):
+        raise ValueError(f"{row}: not {axes} figures, a sequence of kernels, ns, temporaries, blocks and repeats")
     if not 0 <= row[axes] < len(sequences):
         raise ValueError(f"{row}: there is no sequence {row[axes]}")
     names, ns = tuple(sequences[row[axes]]), _several(row[axes + 1])
     if len(names) != len(ns):
         raise ValueError(f"{row}: {len(names)} kernels with {len(ns)} durations")
-    temporaries, blocks = (_several(row[at]) if len(row) > at else () for at in (axes + 2, axes + 3))
+    temporaries, blocks, repeats = (_several(row[at]) if len(row) > at else () for at in range(axes + 2, axes + 5))
     if not all(type(count) is int and 0 <= count <= MOST for count in blocks):
         raise ValueError(f"{row}: no numbers of thread blocks")
     if blocks and len(blocks) != len(names):
         raise ValueError(f"{row}: {len(names)} kernels with the blocks of {len(blocks)}")
-    return MeasuredCall(tuple(row[:axes]), names, ns, temporaries, blocks)
+    if not all(type(figure) is int and figure > 0 for figure in repeats) or len(repeats) not in (0, 2):
+        raise ValueError(f"{row}: not the ns of a call of a loop, and the time of two loops")
+    return MeasuredCall(tuple(row[:axes]), names, ns, temporaries, blocks, repeats)
 
 
 def _bare(values: tuple[int, ...]) -> int | list[int]:

@@ -1,0 +1,122 @@
+"""Measures a call that is repeated: in a loop, and in two loops on two streams. Needs torch and a GPU.
+
+The loops are the branches of a CUDA graph, so that no launch of the host is in their time.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch._ops import OpOverload
+
+from unstall.virtual.costs.suite.case import Arguments
+
+_LONGEST_NS = 400_000
+_MOST_NODES = 200
+_CALLS = 24
+_SLEEP_CYCLES = 100_000
+_TIMES = 3
+
+
+class Repeats(NamedTuple):
+    """What a repeated call takes.
+
+    Attributes:
+        ns: How long each call of a loop takes, in ns, with the pause before the next one.
+        beside: How many times as long two loops on two streams take together as one of them.
+    """
+
+    ns: float
+    beside: float
+
+
+class Repeater:
+    """Measures repeated calls. All graphs use the same memory, one after the other."""
+
+    def __init__(self) -> None:
+        self._streams = torch.cuda.Stream(), torch.cuda.Stream()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pool = torch.cuda.graph_pool_handle()
+        self._first = self._graph(lambda: torch.zeros(1, device="cuda"), 1, 0)  # keeps the memory of the pool
+
+    def measure(
+        self, operator: OpOverload, args: Arguments, kwargs: Mapping[str, object], kernels: int, total_ns: int
+    ) -> Repeats | None:
+        """Returns what a call takes that is repeated. Returns None if it cannot be captured in a CUDA graph.
+
+        Args:
+            operator: The operator. It must not wait for the device.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            kernels: The number of the device ops of a call.
+            total_ns: About how long they take.
+        """
+        many = max(3, min(_CALLS, _MOST_NODES // max(kernels, 1), _LONGEST_NS // max(total_ns, 1)))
+        few = many // 3
+
+        def call() -> None:
+            operator(*args, **kwargs)
+
+        torch.cuda.synchronize()  # the arguments are made on another stream
+        try:
+            for stream in self._streams:
+                with torch.cuda.stream(stream):
+                    call()
+            torch.cuda.synchronize()
+            counts = (few, 0), (many, 0), (few, few), (many, many)
+            short, long, short_both, both = (_ns(self._graph(call, *each)) for each in counts)
+        except (RuntimeError, NotImplementedError, ValueError, TypeError):
+            self._leave_capture()
+            return None
+        ns = (long - short) / (many - few)  # without what a graph takes at its start and end
+        return Repeats(ns, (both - short_both) / (long - short)) if ns > 0 else None
+
+    def _graph(self, call: Callable[[], object], first: int, second: int) -> torch.cuda.CUDAGraph:
+        """Returns a graph with one branch for each stream, which makes `first` or `second` calls."""
+        main, other = self._streams
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(main):
+            graph.capture_begin(pool=self._pool)
+            try:
+                if second:
+                    other.wait_stream(main)
+                    with torch.cuda.stream(other):
+                        for _ in range(second):
+                            call()
+                for _ in range(first):
+                    call()
+                if second:
+                    main.wait_stream(other)
+            finally:
+                graph.capture_end()
+        return graph
+
+    def _leave_capture(self) -> None:
+        """Ends a capture that failed. `CUDAGraph.capture_end` then leaves the memory pool and the random numbers of the
+        device to the graph (torch 2.11).
+        """
+        torch.cuda.synchronize()
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+        for generator in torch.cuda.default_generators:
+            generator.graphsafe_set_state(generator.clone_state())
+        self._begin()
+
+
+def _ns(graph: torch.cuda.CUDAGraph) -> float:
+    """Returns how long a graph takes, in ns."""
+    graph.replay()
+    times: list[float] = []
+    for _ in range(_TIMES):
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(_SLEEP_CYCLES)
+        first.record()
+        graph.replay()
+        last.record()
+        last.synchronize()
+        times.append(1e6 * float(first.elapsed_time(last)))
+    return statistics.median(times)
