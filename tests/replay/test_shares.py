@@ -50,10 +50,24 @@ def test_an_op_that_takes_the_whole_engine_without_interruption_waits_until_it_i
 
 
 def test_an_op_whose_blocks_find_no_room_has_a_tenth_of_its_rate(engine: str) -> None:
-    small, whole = Op(100, share=1, blocks=1_000, size=62), Op(50, share=1, blocks=1_000, size=984)
+    small, whole = Op(100, share=1, blocks=1_000, size=62), Op(50, share=1, blocks=970, size=984)
+    full = replace(whole, blocks=1_000, size=1_000)
 
     assert times(engine, [small, whole]) == [(0, 100), (0, 140)]
-    assert times(engine, [whole, small]) == [(0, 50), (0, 145)]
+    assert times(engine, [full, small]) == [(0, 50), (0, 145)]
+
+
+def test_what_an_op_that_fills_the_device_leaves_to_its_like_was_measured(engine: str) -> None:
+    full = Op(100, share=500, blocks=32_000, size=62)
+
+    assert times(engine, [full, full]) == times(engine, [Op(100, share=500), Op(100, share=500)])
+
+
+def test_an_op_of_unknown_blocks_is_met_on_all_multiprocessors(engine: str) -> None:
+    unknown, few, many = Op(1_000, share=1000), Op(10, share=10, blocks=10), Op(100, share=1000, blocks=1_000)
+
+    assert times(engine, [unknown, many])[1] == (1_000, 1_100)
+    assert times(engine, [unknown, few, many])[2] == (1_000, 1_100)
 
 
 def test_blocks_find_room_on_multiprocessors_without_blocks(engine: str) -> None:
@@ -128,12 +142,14 @@ some_ops = st.lists(
 needs = st.builds(Needs, st.integers(1, WHOLE), st.integers(0, 5_000), st.integers(1, WHOLE))
 
 
-@given(needs=needs, shares=st.integers(1, 2 * WHOLE), filled=st.integers(0, WHOLE), touched=st.integers(1, WHOLE))
-def test_a_pace_falls_with_use(needs: Needs, shares: int, filled: int, touched: int) -> None:
-    use = Use(shares, min(filled, touched), touched)
+@given(needs=needs, running=st.lists(needs, max_size=4), more=needs)
+def test_a_pace_falls_with_each_op_that_runs(needs: Needs, running: list[Needs], more: Needs) -> None:
+    use = Use()
+    for other in running:
+        use = use.beside(other.use)
+
     assert needs.pace(Use()) == WHOLE
-    assert 0 <= needs.pace(use) <= needs.pace(use._replace(shares=shares - 1))
-    assert use.filled == 0 or needs.pace(use) <= needs.pace(use._replace(filled=use.filled - 1))
+    assert 0 <= needs.pace(use.beside(more.use)) <= needs.pace(use)
 
 
 @given(ops=some_ops)

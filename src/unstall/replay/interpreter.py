@@ -363,7 +363,7 @@ class Needs(NamedTuple):
     Attributes:
         share: By how much longer a loop of the op takes beside another such loop: 1000 if they take
             as long as one after the other. 0 for an op that needs the whole engine, without interruption.
-        blocks: The number of its thread blocks for each multiprocessor, or 0 if it is unknown.
+        blocks: The number of its thread blocks for each multiprocessor. 0 if it is unknown: then some are on each.
         size: The part of a multiprocessor's room that a thread block fills.
     """
 
@@ -377,7 +377,7 @@ class Needs(NamedTuple):
         most = WHOLE // self.size
         full = self.blocks >= most * WHOLE
         filled = WHOLE if full else min(self.blocks * self.size // WHOLE, WHOLE)
-        return Use(self.share, filled, min(self.blocks, WHOLE))
+        return Use(self.share, filled, min(self.blocks or WHOLE, WHOLE))
 
     def has_room(self, use: Use) -> bool:
         """Returns whether a block of the op finds room on a multiprocessor, beside ops that use `use`. The hardware
@@ -388,21 +388,23 @@ class Needs(NamedTuple):
     def pace(self, use: Use) -> int:
         """Returns the op's rate beside earlier ops that use `use`, in thousandths of its rate alone.
 
-        Two loops on two streams take `1 + (a + b) / 2` times as long as one of them, if their ops have
-        the shares `a` and `b`. An op is slower only while an earlier one runs; the next op of the other loop is the
-        later one then, and is slower itself. So two ops as long as each other, of which each is slower for half of the
-        other's time, take that long if the rate is `(2 - a - b) / (2 + a + b)`. If the op has blocks on more
-        multiprocessors than the others, it meets them only on theirs.
+        Two loops on two streams take `1 + (a + b) / 2` times as long as one of them, if their ops have the
+        shares `a` and `b`, and are as long as each other. An op is slower only while an earlier one runs; the
+        next op of the other loop is the later one then, and is slower itself. So each is slower for half of the
+        time of the other, and both take that long if the rate is `(2 - a - b) / (2 + a + b)`. If the op has
+        blocks on more multiprocessors than the others, it meets them only on theirs.
 
-        If no block of the op finds room beside those of the others, it has at most the rate `CROWDED`.
+        If no block of the op finds room beside those of the others, it has at most the rate `CROWDED`. An op that fills
+        the room by itself is none of these: how it shares the device with its like was measured.
         """
         if not use.shares:
             return WHOLE
         both, mine = self.share + use.shares, min(self.blocks, WHOLE)
-        if 0 < use.touched < mine:
+        if use.touched < mine:
             both = both * use.touched // mine
         beside = WHOLE * (2 * WHOLE - both) // (2 * WHOLE + both) if both < 2 * WHOLE else 0
-        return min(beside, CROWDED) if self.blocks and not self.has_room(use) else beside
+        crowded = self.blocks and self.use.filled < WHOLE and not self.has_room(use)
+        return min(beside, CROWDED) if crowded else beside
 
 
 class _Load:

@@ -110,6 +110,14 @@ sum_of(int64_t time, __int128 more)
     return sum < MOST_NS ? (int64_t)sum : (int64_t)MOST_NS;
 }
 
+static Use
+use_of(Needs needs)
+{
+    const int64_t filled = (int64_t)needs.blocks * needs.size / WHOLE, most = WHOLE / needs.size;
+    const int full = needs.blocks >= most * WHOLE || filled > WHOLE;
+    return (Use){needs.share, full ? WHOLE : (int32_t)filled, smaller(needs.blocks ? needs.blocks : WHOLE, WHOLE)};
+}
+
 /* Returns whether a block finds room on a multiprocessor. */
 static int
 has_room(Needs needs, Use use)
@@ -125,11 +133,12 @@ pace(Needs needs, Use use)
     }
     int32_t both = needs.share + use.shares;
     const int32_t mine = smaller(needs.blocks, WHOLE);
-    if (use.touched && use.touched < mine) {
+    if (use.touched < mine) {
         both = both * use.touched / mine;
     }
     const int32_t beside = both < 2 * WHOLE ? WHOLE * (2 * WHOLE - both) / (2 * WHOLE + both) : 0;
-    return needs.blocks && !has_room(needs, use) ? smaller(beside, CROWDED) : beside;
+    const int crowded = needs.blocks && use_of(needs).filled < WHOLE && !has_room(needs, use);
+    return crowded ? smaller(beside, CROWDED) : beside;
 }
 
 /* Returns when an op that takes a share of an engine can begin. */
@@ -167,10 +176,7 @@ run_beside(Load *load, int64_t time, int64_t duration, Needs needs, int64_t *don
         }
         time = load->start[span + 1];
     }
-    const int64_t filled = (int64_t)needs.blocks * needs.size / WHOLE;
-    const int64_t most = WHOLE / needs.size;
-    const int full = needs.blocks >= most * WHOLE;
-    const Use use = {needs.share, full || filled > WHOLE ? WHOLE : (int32_t)filled, smaller(needs.blocks, WHOLE)};
+    const Use use = use_of(needs);
     for (int part = 0; part < parts; part++) {
         occupy(load, from[part], until[part], use);
     }

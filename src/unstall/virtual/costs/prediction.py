@@ -24,7 +24,7 @@ from unstall.virtual.costs.model import HOST_WAIT, Kernel
 from unstall.virtual.costs.occupancy import MOST, UNKNOWN, Launch, threads_on, with_blocks
 from unstall.virtual.costs.roofline import Roofline, roofline_of
 from unstall.virtual.costs.signature import Signature
-from unstall.virtual.costs.tables import CostTable, Estimate, MeasuredCall
+from unstall.virtual.costs.tables import CostTable, Estimate, MeasuredCall, weighted
 
 OF_LIBRARIES = re.compile(r"_?(linalg_(?!vector_norm)|fft_|cholesky|triangular_solve|ormqr|geqrf|lu_)")
 """Matches the operators of cuSOLVER and cuFFT. Their time does not follow from the bytes that they move."""
@@ -32,6 +32,7 @@ _LEAST = 10
 """The share of the device, in thousandths, that a kernel uses at least."""
 _LITTLE = 100
 """A share of the device that is as good as none, in thousandths."""
+_MOST_AGAIN = 10_000
 _OF_PRODUCTS = ("product", "convolution", "attention")
 """The families of operators that multiply matrices. Kernels of all others move memory."""
 _LAST_WITHOUT_TF32 = (7, 5)
@@ -57,6 +58,8 @@ class Predictor:
             for each in (gpu, measured)
         )
         self.tables = MeasuredTables(measured, self._measured_on)
+        self._loops: dict[tuple[str, str, tuple[int, ...]], tuple[float, float]] = {}
+        self._there: Predictor = self if gpu is measured else Predictor(measured, measured)
         device = gpu.file.device
         self._target = Target(device.multiprocessors, threads_on(device.capability), self.zeroing)
 
@@ -179,8 +182,8 @@ class Predictor:
         least = roofline.floor_ns + max(roofline.computing_ns(work.flops, dtype), once)
         return replace(answer, total_ns=answer.total_ns * least / roofline.ns(work, dtype))
 
-    def _share(self, table: CostTable, dims: tuple[int, ...], family: Family, answer: Estimate, dtype: str) -> int:
-        """Returns the share of the device's rate that a call uses, in thousandths: the rate at
+    def _rate(self, table: CostTable, dims: tuple[int, ...], family: Family, answer: Estimate, dtype: str) -> int:
+        """Returns the rate of a call, in thousandths of the device's: the rate at
         which it works, over the rate that the best measured calls of the same variant reach.
         """
         rate = table.ideal_ns(dims, self._roofline_for(family, dtype), dtype) / max(answer.total_ns, 1.0)
@@ -221,8 +224,8 @@ class Predictor:
             blocks: The number of thread blocks of each kernel; empty if it is unknown.
             of_lists: For an operator on lists of tensors, its call; else None.
         """
-        share = self._share(table, dims, family, answer, dtype)
-        kernels, launched = self._kernels(answer, share, blocks, of_lists)
+        rate = self._rate(table, dims, family, answer, dtype)
+        kernels, launched = self._kernels(answer, rate, blocks, of_lists)
         return self._with_blocks(kernels, family, table.variant, dims, launched)
 
     def _with_repeats(
@@ -231,29 +234,36 @@ class Predictor:
         """Returns the kernels of a call with how long they take again, and the share of the device that they use, from
         calls like it that were measured in loops: as much more or less than the rule says as for those.
         """
-        again, more = 0.0, 0.0
         near = table.repeated(dims, self.roofline)
-        for call, weight in near:
-            loop_ns, together = call.repeats
-            alone = Estimate(call.total_ns, call, 0.0)
-            ruled = _mean_share(self._launched(family, table, call.dims, alone, dtype, call.blocks))
-            share = float(min(max(together - WHOLE, _LITTLE), WHOLE))
-            if 2 * family.work(table.variant, call.dims).moved * WHOLE > KEPT * self._measured_on.l2_bytes:
-                share = max(share, ruled)  # both loops read the same arguments, and less memory than two programs
-            again += weight * math.log(max(loop_ns - self._pauses_ns(call), 1) / max(call.total_ns, 1))
-            more += weight * math.log(share / max(ruled, _LITTLE))
         if not near:
             return kernels
+        factors = np.array([factor for _, factor in near])
+        logs = np.array([self._in_loops(family, table, call, dtype) for call, _ in near])
+        longer, larger = (math.exp(weighted(column, factors)) for column in logs.T)
+        again = min(max(round(WHOLE * longer), 1), _MOST_AGAIN)
         return tuple(
-            replace(
-                each,
-                again_ns=round(math.exp(again) * each.duration_ns),
-                share=min(max(round(math.exp(more) * each.share), _LEAST), WHOLE),
-            )
+            replace(each, again=again, share=min(max(round(larger * each.share), _LEAST), WHOLE))
             if each.kind is DeviceKind.KERNEL
             else each
             for each in kernels
         )
+
+    def _in_loops(self, family: Family, table: CostTable, call: MeasuredCall, dtype: str) -> tuple[float, float]:
+        """Returns, of a call that was measured in loops, how much longer it takes again, and how much larger its share
+        of the device is than by rule, as logarithms. Both loops read the same arguments, and less memory than two
+        programs, so if the cache does not hold twice the call's data, the rule counts.
+        """
+        key = (table.variant, dtype, call.dims)
+        if key not in self._loops:
+            loop_ns, together = call.repeats
+            again = math.log(max(loop_ns - self._pauses_ns(call), 1) / max(call.total_ns, 1))
+            larger = 0.0
+            if 2 * family.work(table.variant, call.dims).moved * WHOLE <= KEPT * self._measured_on.l2_bytes:
+                alone = Estimate(call.total_ns, call, 0.0)
+                ruled = _mean_share(self._there._launched(family, table, call.dims, alone, dtype, call.blocks))
+                larger = math.log(min(max(together - WHOLE, _LITTLE), WHOLE) / max(ruled, _LITTLE))
+            self._loops[key] = again, larger
+        return self._loops[key]
 
     def _pauses_ns(self, call: MeasuredCall) -> int:
         """Returns how long the pauses before the kernels of a measured call are in a loop, in ns (see
@@ -281,14 +291,14 @@ class Predictor:
         return (replace(kernels[0], cached=min(used, MOST), uncached_ns=more),)
 
     def _kernels(
-        self, answer: Estimate, share: int, blocks: Sequence[float], of_lists: Signature | None
+        self, answer: Estimate, rate: int, blocks: Sequence[float], of_lists: Signature | None
     ) -> tuple[tuple[Kernel, ...], list[Launch]]:
         """Returns the kernels of the measured call that is nearest to an estimate, scaled to the
         estimated time, and how each of them is launched.
 
         Args:
             answer: The estimate.
-            share: The share of the device that each kernel uses, in thousandths.
+            rate: The rate of each kernel, in thousandths of the device's; it is their share for now.
             blocks: The number of thread blocks of each kernel of that call; empty if it is unknown.
             of_lists: For an operator on lists of tensors, its call; else None. A launch can process
                 only so many tensors, so each kernel is repeated until all are processed.
@@ -314,7 +324,7 @@ class Predictor:
             Launch(math.ceil(count), file.kernel_blocks[number] if file.kernel_blocks else UNKNOWN)
             for number, _, count in parts
         ]
-        return tuple(self._measured_kernel(number, ns, share) for number, ns, _ in parts), launched
+        return tuple(self._measured_kernel(number, ns, rate) for number, ns, _ in parts), launched
 
     def _measured_kernel(self, number: int, ns: float, share: int) -> Kernel:
         """Returns a kernel of the file by its number, with the time `ns`."""

@@ -19,6 +19,9 @@ _MOST_NODES = 200
 _CALLS = 24
 _SLEEP_CYCLES = 100_000
 _TIMES = 3
+_LONGEST_CALL_NS = 5_000_000
+_LEAST_NS = 100
+_LEAST_BESIDE, _MOST_BESIDE = 0.9, 3.0  # what is beyond was disturbed
 
 
 class Repeats(NamedTuple):
@@ -47,7 +50,8 @@ class Repeater:
     def measure(
         self, operator: OpOverload, args: Arguments, kwargs: Mapping[str, object], kernels: int, total_ns: int
     ) -> Repeats | None:
-        """Returns what a call takes that is repeated. Returns None if it cannot be captured in a CUDA graph.
+        """Returns what a call takes that is repeated. Returns None if it cannot be captured in a CUDA
+        graph, takes long, or was disturbed.
 
         Args:
             operator: The operator. It must not wait for the device.
@@ -56,6 +60,8 @@ class Repeater:
             kernels: The number of the device ops of a call.
             total_ns: About how long they take.
         """
+        if total_ns > _LONGEST_CALL_NS:
+            return None
         many = max(3, min(_CALLS, _MOST_NODES // max(kernels, 1), _LONGEST_NS // max(total_ns, 1)))
         few = many // 3
 
@@ -70,11 +76,13 @@ class Repeater:
             torch.cuda.synchronize()
             counts = (few, 0), (many, 0), (few, few), (many, many)
             short, long, short_both, both = (_ns(self._graph(call, *each)) for each in counts)
-        except (RuntimeError, NotImplementedError, ValueError, TypeError):
-            self._leave_capture()
+        except (RuntimeError, ValueError, TypeError):
             return None
         ns = (long - short) / (many - few)  # without what a graph takes at its start and end
-        return Repeats(ns, (both - short_both) / (long - short)) if ns > 0 else None
+        if ns < _LEAST_NS:
+            return None
+        beside = (both - short_both) / (long - short)
+        return Repeats(ns, beside) if _LEAST_BESIDE < beside < _MOST_BESIDE else None
 
     def _graph(self, call: Callable[[], object], first: int, second: int) -> torch.cuda.CUDAGraph:
         """Returns a graph with one branch for each stream, which makes `first` or `second` calls."""
@@ -93,18 +101,22 @@ class Repeater:
                 if second:
                     main.wait_stream(other)
             finally:
-                graph.capture_end()
+                self._end_capture(graph)
         return graph
 
-    def _leave_capture(self) -> None:
-        """Ends a capture that failed. `CUDAGraph.capture_end` then leaves the memory pool and the random numbers of the
-        device to the graph (torch 2.11).
+    def _end_capture(self, graph: torch.cuda.CUDAGraph) -> None:
+        """Ends a capture. If a call spoilt it, `capture_end` raises, and leaves the memory pool and the random
+        numbers of the device to the graph (torch 2.11); they are taken back.
         """
-        torch.cuda.synchronize()
-        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
-        for generator in torch.cuda.default_generators:
-            generator.graphsafe_set_state(generator.clone_state())
-        self._begin()
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            torch.cuda.synchronize()
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+            for generator in torch.cuda.default_generators:
+                generator.graphsafe_set_state(generator.clone_state())
+            self._begin()
+            raise
 
 
 def _ns(graph: torch.cuda.CUDAGraph) -> float:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from unstall.replay.program import WHOLE
 from unstall.replay.program import Code as Do
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.families.convolutions import OPERATORS as CONVOLUTIONS
@@ -330,7 +331,7 @@ class Actions:
             size=kernel.size,
             cached=kernel.cached,
             uncached=kernel.uncached_ns,
-            again=kernel.again_ns,
+            again=max(round(kernel.duration_ns * kernel.again / WHOLE), 1) if kernel.again != WHOLE else 0,
         )
         if kernel.kind == DeviceKind.MEMSET:
             return [RecipeStep(Do.LAUNCH, RuntimeCall.MEMSET, work=kernel.host_ns, call=host.memset, ops=(op,))]

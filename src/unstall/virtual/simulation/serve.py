@@ -213,7 +213,8 @@ class Server:
                 elif code in _OPS:
                     recipe = self._batch.recipes(simulation.actions, self._row, self._row + 1)[0]
                     data = int(self._batch.data[self._row])
-                    ops = [replace(op, data=data) for op in simulation.actions.recipes.ops_of(int(recipe))]
+                    own = simulation.actions.recipes.ops_of(int(recipe))
+                    ops = [replace(op, data=data and data ^ nth) for nth, op in enumerate(own)]
                     capture.add(ops, place)
 
     def _graph(self, code: int, device: int, stream: int, a: int, b: int) -> None:

@@ -289,7 +289,9 @@ class Simulation:
         self._turns.remember(ends_of_own)
         stream_row = self._streams_of(code, of_row, rows.device, rows.stream)
 
-        ops, op_of, op = self._ops(step, stream_row, rows.device[of_row], batch.data[row[of_row]])
+        data = batch.data[row[of_row]]
+        data = np.where(data != 0, data ^ nth, 0).astype(np.int32)  # ops of one call use different parts of it
+        ops, op_of, op = self._ops(step, stream_row, rows.device[of_row], data)
         program = Program(
             instructions=Instructions(
                 code=code,

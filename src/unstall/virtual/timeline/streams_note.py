@@ -59,7 +59,8 @@ def streams_note(simulation: Simulation, stacks: Sequence[Stack], folder: str) -
         return None
     rows = np.concatenate([meeting.rows for meeting in meetings])
     together_ns = sum(meeting.together_ns for meeting in meetings)
-    alone_ns = int(ops.duration[ran.op[rows]].sum())
+    took = ran.end[rows] - ran.start[rows]  # less than the duration if a kernel repeats another one
+    alone_ns = int(np.minimum(ops.duration[ran.op[rows]], took).sum())
     streams = counted(len(np.unique(ran.stream[rows])), "stream")
     if alone_ns - together_ns >= _GAIN * alone_ns:
         told = f"kernels of {streams} ran side by side, since they leave each other room"
