@@ -154,6 +154,20 @@ def test_rows_of_a_file_give_the_calls_back(blocks: tuple[int, ...], repeats: tu
     assert of_rows(rows, 5, list(sequences)) == calls
 
 
+def test_a_call_far_from_measured_ones_is_on_the_line_through_them() -> None:
+    """In a weighted mean, the three small ones would count most, and the call would take 0.7 times as long."""
+    family, variant = FAMILIES["indexing"], "float32 gather"
+
+    def took(size: int) -> int:  # less efficient, the larger it is
+        return round(math.pow(size, 0.2) * _H200.ns(family.work(variant, (1, size, 1, size)), "float32"))
+
+    sizes = 1 << 12, 1 << 13, 1 << 14, 1 << 20
+    table = CostTable(family, variant, [MeasuredCall((1, size, 1, size), (0,), (took(size),)) for size in sizes], _H200)
+
+    for size in (1 << 16, 1 << 17, 1 << 18):
+        assert table.ask((1, size, 1, size), _H200).total_ns == pytest.approx(took(size), rel=0.1)
+
+
 def test_the_nearest_call_with_the_same_kernels_tells_the_blocks() -> None:
     sizes = 1 << 16, 1 << 18, 1 << 20, 1 << 22
     calls = [

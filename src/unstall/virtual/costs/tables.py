@@ -146,7 +146,7 @@ class CostTable:
         distances = np.sqrt(((self._places - self._place(np.array([as_full], float))) ** 2).sum(1))
         if without is not None:
             distances = np.where(without, np.inf, distances)
-        count = min(4, len(distances))
+        count = min(_NEIGHBOURS, len(distances))
         near = np.argpartition(distances, count - 1)[:count]
         near = near[np.argsort(distances[near], kind="stable")]
         nearest = int(near[0])
@@ -188,13 +188,14 @@ class CostTable:
             weights = weights * np.where(self._held[near] == held, 1.0, _OTHER_SIDE)
             factors = self._factors if held else self._uncached
         factors = factors[near]
+        places = self._places[near] - self._place(np.array([dims], float))
         if not alike:
-            return float((weights * factors).sum() / weights.sum())
+            return weighted(factors, _on_plane(places, weights))
         longer = [self._longer(self._calls[index], tuple(max(round(dim), 1) for dim in dims)) for index in near]
         factors = factors + [each or 0.0 for each in longer]
         if None not in longer:
             weights = weights / np.exp(factors)
-        return float((weights * factors).sum() / weights.sum())
+        return weighted(factors, _on_plane(places, weights))
 
     def _longer(self, like: MeasuredCall, dims: tuple[int, ...]) -> float | None:
         """Returns the logarithm of by how much longer a call takes than a measured one with the same kernels, beside
