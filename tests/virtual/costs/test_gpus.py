@@ -171,8 +171,8 @@ def test_few_rows_take_as_long_as_one_and_leave_the_rest_of_the_device_idle() ->
         return Signature("aten::_softmax", "", (_tensor(rows, 2_000_000), -1, False), (_tensor(rows, 2_000_000),))
 
     one, eight = (costs_of("h100").cost(softmax(rows)).kernels[0] for rows in (1, 8))
-    assert eight.duration_ns == pytest.approx(one.duration_ns, rel=0.4)
-    assert eight.duration_ns == pytest.approx(764_000, rel=0.25)
+    assert eight.duration_ns == pytest.approx(one.duration_ns, rel=0.25)
+    assert eight.duration_ns == pytest.approx(764_000, rel=0.4)
     assert one.share < eight.share < 200
 
 

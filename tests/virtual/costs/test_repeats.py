@@ -21,7 +21,8 @@ with unstall.virtual_gpu("h200"):
     import torch
     from unstall.virtual.costs.repeats import Repeater
     x = torch.randn({size}, {size}, device="cuda")
-    found = Repeater().measure(torch.ops.aten.{name}.default, (x, {more}), {{}}, 1, 3_000)
+    out = dict(out=torch.empty_like(x))
+    found = Repeater().measure(torch.ops.aten.{name}.out, (x, {more}), out, 1, 3_000)
     print(found.ns, found.beside)
 """
 

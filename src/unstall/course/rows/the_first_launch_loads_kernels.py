@@ -77,6 +77,7 @@ ROW = Row(
     differs={
         "first run, share in calls of CUDA": _LOADING,
         "first run, CUDA per launch": _LOADING,
+        "second run, share in calls of CUDA": _SLOWER,
         "second run, CUDA per launch": _SLOWER,
         "second run, device busy, of the time": _SLOWER,
         "most that a faster host could save of the first run": _SLOWER,

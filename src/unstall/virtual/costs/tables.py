@@ -366,13 +366,14 @@ class CostTable:
 
 def _on_plane(places: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Returns the factors by which values at some places add up to the value at the origin of the plane that fits them
-    best. Their sum is 1.
+    best. Their sum is 1. Beyond the places, the plane is level: no slope is known there.
 
     Args:
         places: The places, an array of shape (values, axes).
         weights: The weights of the values.
     """
     weights = weights / weights.sum()
+    places = places - np.clip(0.0, places.min(0) - 1.0, places.max(0) + 1.0)
     place = weights @ places
     far = (places - place) * weights[:, None]
     spread = far.T @ (places - place)
