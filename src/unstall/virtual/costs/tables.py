@@ -29,6 +29,7 @@ from unstall.virtual.costs.occupancy import MOST
 from unstall.virtual.costs.roofline import Roofline
 
 _NEIGHBOURS = 8
+_SLOPED = 1.0  # how far beyond the nearest calls their slopes count, in doublings
 _RIDGE = 0.1  # how much a slope costs, so that near calls which are all alike in some dimension tell none
 _POWER = 3.0
 _OTHER_SIDE = 0.2  # what a call weighs less if the L2 cache holds only its bytes, or only those of the call asked for
@@ -366,14 +367,14 @@ class CostTable:
 
 def _on_plane(places: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Returns the factors by which values at some places add up to the value at the origin of the plane that fits them
-    best. Their sum is 1. Beyond the places, the plane is level: no slope is known there.
+    best. Their sum is 1. From one doubling beyond the places on, the plane is level: no slope is known there.
 
     Args:
         places: The places, an array of shape (values, axes).
         weights: The weights of the values.
     """
     weights = weights / weights.sum()
-    places = places - np.clip(0.0, places.min(0) - 1.0, places.max(0) + 1.0)
+    places = places - np.clip(0.0, places.min(0) - _SLOPED, places.max(0) + _SLOPED)
     place = weights @ places
     far = (places - place) * weights[:, None]
     spread = far.T @ (places - place)
