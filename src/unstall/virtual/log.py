@@ -239,27 +239,6 @@ def records_of(data: bytes) -> np.ndarray:
     return np.frombuffer(data, RECORD)
 
 
-def data_of(records: np.ndarray, uses: np.ndarray) -> np.ndarray:
-    """Returns, for each record, a number that stands for the memory that it uses: the same for the same ranges,
-    whichever it writes, and probably others for others. 0 for a record that uses none. An int32 array.
-
-    Args:
-        records: The records, an array of RECORD.
-        uses: The ranges of memory that they use, in the order of the records, an array of USE.
-    """
-    mixed = np.zeros(len(uses) + 1, np.uint64)
-    for name, factor in (
-        ("allocation", 0x9E3779B97F4A7C15),
-        ("offset", 0xC2B2AE3D27D4EB4F),
-        ("bytes", 0x165667B19E3779F9),
-    ):
-        mixed[1:] = (mixed[1:] ^ uses[name].view(np.uint64)) * np.uint64(factor)
-    sums = np.cumsum(mixed)
-    end = np.cumsum(records["uses"])
-    number: np.ndarray = ((sums[end] - sums[end - records["uses"]]) >> np.uint64(33)).astype(np.int32)
-    return number
-
-
 def uses_of(data: bytes) -> np.ndarray:
     """Returns the uses of memory of the shim's log in `data`, as an array of USE. Raises ValueError
     if the last row is incomplete.

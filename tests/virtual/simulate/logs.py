@@ -254,6 +254,7 @@ class Fixed:
             share=of.pop("share", 1000 if of.pop("fills", True) else 1),
             cached=of.pop("cached", 0),
             uncached_ns=of.pop("uncached_ns", 0),
+            again=of.pop("again", 1_000),
             module=of.pop("module", 0),
             host_ns=of.pop("before_each_ns", 0),
         )

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from unstall.timeline.columns import I64
 from unstall.virtual.simulation.actions import Actions
+from unstall.virtual.simulation.data_numbers import DataNumbers
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ class LogBatch:
     Attributes:
         records: The records.
         number: The number of the first record, counted from the start of the log.
-        data: For each record, a number of the memory that it uses (`data_of`).
+        uses: The memory that the records use, an array of USE.
         captured: For each record, whether it was captured into a CUDA graph, so that nothing runs.
         instead: By row, the number of the recipe (what is simulated) that replaces the usual one.
         events: By row, the CUDA event that a copy records at its end.
@@ -54,11 +56,12 @@ class LogBatch:
         insertions: The calls of the driver that are inserted before records.
     """
 
-    def __init__(self, records: np.ndarray, number: int, data: np.ndarray) -> None:
+    def __init__(self, records: np.ndarray, number: int, uses: np.ndarray) -> None:
         """`number` is the number of the first of `records`, counted from the start of the log."""
         self.records = records
         self.number = number
-        self.data = data
+        self.uses = uses
+        self._uses_end: I64 = np.concatenate(([0], np.cumsum(records["uses"])))
         self.captured = np.zeros(len(records), np.bool_)
         self.instead: dict[int, int] = {}
         self.events: dict[int, int] = {}
@@ -74,6 +77,11 @@ class LogBatch:
             if first <= row < until:
                 result[row - first] = recipe
         return result
+
+    def data(self, numbers: DataNumbers, first: int, until: int) -> I64:
+        """Returns the number of the memory that each record in rows `first` … `until` - 1 uses, by `numbers`."""
+        uses = self.uses[self._uses_end[first] : self._uses_end[until]]
+        return numbers.of(self.records[first:until], uses)
 
     def take_insertions(self, until: int) -> Insertions:
         """Removes the insertions before row `until`, and returns them."""

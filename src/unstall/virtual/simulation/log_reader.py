@@ -14,7 +14,7 @@ from unstall.errors import UnstallError
 from unstall.figures import duration
 from unstall.guest.ranks import speaker
 from unstall.virtual.faults.fault_log import FaultLog
-from unstall.virtual.log import LogSource, Stack, data_of, records_of, uses_of
+from unstall.virtual.log import LogSource, Stack, records_of, uses_of
 from unstall.virtual.races import RaceLog
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.simulation.stacks import costed, shown
@@ -144,7 +144,7 @@ class LogReader:
             self._computing_ns += int(records["computing_ns"].sum())
             self.races.add(records, uses)
             self.faults.add(records, self._source.faults(self.faults.known))
-            self.simulation.feed(records, data_of(records, uses))
+            self.simulation.feed(records, uses)
             self.races.placed(self.simulation.requests.take_placed())
             self._after()
         except BaseException as error:

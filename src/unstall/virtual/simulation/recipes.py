@@ -81,7 +81,7 @@ class Op:
             unknown.
         size: How much of a multiprocessor's room for thread blocks one block takes, in thousandths.
         cached: How much the op reads and writes, in thousandths of the size of the L2 cache.
-        data: For an op of a CUDA graph, a number of the memory that it reads and writes (`data_of`); else 0.
+        data: For an op of a CUDA graph, a number of the memory that it reads and writes (`DataNumbers`); else 0.
         uncached: How much longer the op takes if its data is not in the L2 cache.
         again: How long it runs if it repeats one of the last two ops of its stream, with the same data; 0: as long.
     """

@@ -16,6 +16,7 @@ from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.segments import TraceEntry
 from unstall.virtual.allocator.settings import LARGE_SEGMENT, AllocatorSettings
 from unstall.virtual.costs.model import DeviceFacts, OperatorCost
+from unstall.virtual.simulation.data_numbers import DataNumbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,19 @@ class Requests:
         refused: The number of failed requests whose errors the program gets only at a later call.
     """
 
-    def __init__(self, facts: DeviceFacts, settings: str, host: DriverCalls) -> None:
+    def __init__(self, facts: DeviceFacts, settings: str, host: DriverCalls, data: DataNumbers) -> None:
+        """Begins without allocators.
+
+        Args:
+            facts: The device.
+            settings: The settings of the caching allocators, in the format of PYTORCH_ALLOC_CONF.
+            host: Inserts the driver calls that they make.
+            data: Is told where allocations are.
+        """
         self._facts = facts
         self._settings = settings
         self._host = host
+        self._data = data
         self._allocators: dict[int, CachingAllocator] = {}
         self._addresses: dict[int, TopDownAddresses] = {}
         self._with_cudnn: set[int] = set()
@@ -172,6 +182,7 @@ class Requests:
             return
         self._blocks[allocation] = (allocator, block)
         self._placed.append((allocation, block.address, block.size))
+        self._data.place(allocation, block.address)
 
     def free(self, record: int, allocation: int) -> None:
         """Frees the memory of an allocation. Does nothing if the request for it failed, or if the
@@ -184,6 +195,7 @@ class Requests:
         held = self._blocks.pop(allocation, None)
         if held is not None:
             self._give_back(record, *held)
+            self._data.free(allocation)
 
     def use_on_stream(self, allocation: int, stream: int) -> None:
         """Notes that another stream, `stream`, uses the memory of an allocation, as

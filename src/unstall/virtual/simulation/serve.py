@@ -13,10 +13,11 @@ import numpy as np
 from unstall.timeline.columns import Bool
 from unstall.virtual.allocator.blocks import PoolId, pool_of_number
 from unstall.virtual.costs.model import Costs, OperatorCost
-from unstall.virtual.log import DIRECTION_BITS, CopyFlag, LogCode, chosen
+from unstall.virtual.log import DIRECTION_BITS, RECORD, USE, CopyFlag, LogCode, chosen
 from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.captures import Capture
 from unstall.virtual.simulation.cublas_handles import CublasHandles
+from unstall.virtual.simulation.data_numbers import DataNumbers, part_of
 from unstall.virtual.simulation.log_batch import LogBatch
 from unstall.virtual.simulation.requests import Requests
 from unstall.virtual.simulation.staging import PIECES, Staging, pieces_of
@@ -64,12 +65,14 @@ class Server:
 
     Attributes:
         requests: Serves the requests for memory.
+        data: Numbers the memory that records use.
     """
 
     def __init__(self, simulation: BatchSimulation, settings: str) -> None:
         self._simulation = simulation
-        self.requests = Requests(simulation.costs.device, settings, self)
-        self._batch = LogBatch(np.zeros(0), 0, np.zeros(0))
+        self.data = DataNumbers()
+        self.requests = Requests(simulation.costs.device, settings, self, self.data)
+        self._batch = LogBatch(np.zeros(0, RECORD), 0, np.zeros(0, USE))
         self._row = 0
         self._events = 0
         self._handles = CublasHandles()
@@ -212,9 +215,9 @@ class Server:
                     capture.record(a, place)
                 elif code in _OPS:
                     recipe = self._batch.recipes(simulation.actions, self._row, self._row + 1)[0]
-                    data = int(self._batch.data[self._row])
+                    data = int(self._batch.data(self.data, self._row, self._row + 1)[0])
                     own = simulation.actions.recipes.ops_of(int(recipe))
-                    ops = [replace(op, data=data and data ^ nth) for nth, op in enumerate(own)]
+                    ops = [replace(op, data=data and part_of(data, nth)) for nth, op in enumerate(own)]
                     capture.add(ops, place)
 
     def _graph(self, code: int, device: int, stream: int, a: int, b: int) -> None:

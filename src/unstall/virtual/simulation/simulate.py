@@ -16,6 +16,7 @@ from unstall.virtual.costs.model import Costs, Startup
 from unstall.virtual.log import LogCode, RawSignature, Stack, chosen
 from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.captures import Place
+from unstall.virtual.simulation.data_numbers import part_of
 from unstall.virtual.simulation.first_uses import FirstUses
 from unstall.virtual.simulation.hand_overs import EventHandOvers, HandOvers, Join
 from unstall.virtual.simulation.history import History
@@ -138,21 +139,22 @@ class Simulation:
             self.actions.know(raw)
         self.clock.know(stacks)
 
-    def feed(self, records: np.ndarray, data: np.ndarray) -> None:
+    def feed(self, records: np.ndarray, uses: np.ndarray) -> None:
         """Simulates the next records of the shim's log. All signatures and stacks to which the
         records refer must have been passed to `know` before.
 
         Args:
             records: The records.
-            data: For each record, a number of the memory that it uses (`data_of`).
+            uses: The memory that they use, an array of USE, in the order of the records.
         """
         if not len(records):
             return
         self._threads = max(self._threads, int(records["thread"].max()) + 1)
-        batch = LogBatch(records, self.history.happened.length, data)
+        batch = LogBatch(records, self.history.happened.length, uses)
         self.first_uses.serve(batch)
         self.server.serve(batch)
         self.run(batch, len(records))
+        self.server.data.forget_freed()
         columns = self.requests.take_changes().T
         names = ("record", "device", "size", "reserved", "address")
         self.history.allocated.append(**dict(zip(names, columns, strict=True)))
@@ -289,8 +291,8 @@ class Simulation:
         self._turns.remember(ends_of_own)
         stream_row = self._streams_of(code, of_row, rows.device, rows.stream)
 
-        data = batch.data[row[of_row]]
-        data = np.where(data != 0, data ^ nth, 0).astype(np.int32)  # ops of one call use different parts of it
+        data = batch.data(self.server.data, first, until)[row[of_row] - first]
+        data = np.where(data != 0, part_of(data, nth), 0)
         ops, op_of, op = self._ops(step, stream_row, rows.device[of_row], data)
         program = Program(
             instructions=Instructions(
@@ -325,7 +327,7 @@ class Simulation:
         columns = ("code", "thread", "stack", "id", "a", "b")
         self.history.happened.append(**{name: records[name] for name in columns})
 
-    def _ops(self, step: I64, stream_row: I32, device: I64, data: I32) -> tuple[Ops, I64, I64]:
+    def _ops(self, step: I64, stream_row: I32, device: I64, data: I64) -> tuple[Ops, I64, I64]:
         """Returns the device ops of instructions, the instruction of each op, and the row of each op in the recipes.
 
         Args:
@@ -350,7 +352,7 @@ class Simulation:
             blocks=rows.blocks[op],
             size=rows.size[op],
             cached=rows.cached[op],
-            data=np.maximum(rows.data[op], data[op_of]),
+            data=np.maximum(rows.data[op], data[op_of]).astype(np.int32),
             uncached=rows.uncached[op],
             again=np.rint(rows.again[op] * slowness).astype(np.int64),
             after=np.where(rows.after[op] >= 0, before + first[op_of] + rows.after[op], -1).astype(np.int32),
