@@ -11,7 +11,7 @@ from replay.invented import Do, Op, program
 
 from unstall.replay.engine import RESUMABLE
 from unstall.replay.interpreter import Needs, Use
-from unstall.replay.program import WHOLE, Code
+from unstall.replay.program import KEPT, LOST, RECENT, WHOLE, Code
 
 
 @pytest.fixture(params=sorted(RESUMABLE), scope="session")
@@ -84,19 +84,34 @@ def test_an_op_meets_others_only_on_the_multiprocessors_that_have_their_blocks(e
     assert times(engine, [replace(many, duration=1_000), replace(few, duration=100)])[1] == (1_000, 1_100)
 
 
-def test_an_op_that_repeats_one_of_the_last_two_on_its_stream_takes_as_long_as_then(engine: str) -> None:
-    def durations(*ops: Op) -> list[int]:
-        launches = [Do(Code.LAUNCH, stream=0, ops=[replace(op, stream=0, engine=0, share=1)]) for op in ops]
-        whole = program(*launches, devices=[0], engines=1)
-        replayed = RESUMABLE[engine](whole.capacity, True).feed(whole)
-        return list(map(int, replayed.op_end - replayed.op_start))
+def durations(engine: str, *ops: Op) -> list[int]:
+    """How long ops run, one after the other on a stream."""
+    launches = [Do(Code.LAUNCH, stream=0, ops=[replace(op, stream=0, engine=0, share=1)]) for op in ops]
+    whole = program(*launches, devices=[0], engines=1)
+    replayed = RESUMABLE[engine](whole.capacity, True).feed(whole)
+    return list(map(int, replayed.op_end - replayed.op_start))
 
+
+def test_an_op_that_repeats_one_of_the_last_on_its_stream_takes_as_long_as_then(engine: str) -> None:
     one, other = Op(100, data=7, again=80), Op(50, data=7, again=60)
-    assert durations(one, one, one) == [100, 80, 80]
-    assert durations(one, other, one, other) == [100, 50, 80, 60]
-    assert durations(one, replace(one, data=8), one) == [100, 100, 80]
-    assert durations(one, other, other, one) == [100, 50, 60, 100]
-    assert durations(*[replace(one, data=0)] * 2) == [100, 100]  # it is not known what they use
+    assert durations(engine, one, one, one) == [100, 80, 80]
+    assert durations(engine, one, other, one, other) == [100, 50, 80, 60]
+    assert durations(engine, one, replace(one, data=8), one) == [100, 100, 80]
+    assert durations(engine, one, other, other, one) == [100, 50, 60, 80]
+    assert durations(engine, *[replace(one, data=0)] * 2) == [100, 100]  # it is not known what they use
+    most = [replace(other, data=100 + at) for at in range(RECENT)]
+    assert durations(engine, one, *most[1:], one)[-1] == 80
+    assert durations(engine, one, *most, one)[-1] == 100
+
+
+def test_an_op_repeats_none_whose_data_others_removed_from_the_cache(engine: str) -> None:
+    one, other = Op(100, data=7, again=80, cached=KEPT // 2), Op(50, data=8, again=50)
+
+    assert durations(engine, one, replace(other, cached=KEPT // 2), one)[-1] == 80
+    assert durations(engine, one, replace(other, cached=(KEPT + LOST) // 2 - KEPT // 2), one)[-1] == 90
+    assert durations(engine, one, replace(other, cached=LOST), one)[-1] == 100
+    large = replace(one, cached=LOST)  # no loop of it finds its data
+    assert durations(engine, large, large, large) == [100, 80, 80]
 
 
 def test_ops_of_two_streams_whose_data_does_not_fit_together_miss_the_cache(engine: str) -> None:

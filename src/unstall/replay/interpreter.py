@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from unstall.replay.meeting import Meeting
-from unstall.replay.program import CROWDED, KEPT, LOST, WHOLE, Code, Program, Replayed
+from unstall.replay.program import CROWDED, KEPT, LOST, RECENT, WHOLE, Code, Program, Replayed
 from unstall.replay.validate import MOST_NS, Before, check, check_job
 from unstall.timeline.columns import I64
 
@@ -137,7 +137,7 @@ class Replay:
         self._held: list[int] = []  # by stream: until when an event holds its next op
         self._free: list[int] = []  # by engine: when all its work so far is done
         self._queue: list[list[int]] = []  # by stream: ends of its last launches
-        self._last_ops: dict[int, deque[_Served]] = {}
+        self._recent: dict[int, deque[_Served]] = {}  # by stream: its last ops
         self._end: list[int] = []  # by instruction
         self._marked: list[int] = []
         self._op_end: list[int] = []
@@ -243,16 +243,17 @@ class Replay:
                     ended = time + op_duration[number] if met is None else met
                     if met is None and engine >= 0:
                         alone = duration = op_duration[number]
-                        if self._loads is not None and op_again[number] and self._repeats(on, op_data[number], alone):
-                            duration = op_again[number]
+                        if self._loads is not None:
+                            duration = self._duration(on, op_data[number], alone, op_again[number], op_cached[number])
                         if self._loads is not None and needs[number].share and op_uncached[number]:
                             begins = self._loads[engine].when_room(time, needs[number])
                             missing = self._missing(device_of_stream, on, op_cached[number], op_data[number], begins)
                             duration += op_uncached[number] * missing // WHOLE
                         time, ended = self._serve(engine, needs[number], time, duration)
                         if ended > time and needs[number].share:
-                            served = _Served(time, ended, alone, op_cached[number], op_data[number])
-                            self._last_ops.setdefault(on, deque(maxlen=2)).append(served)
+                            recent = self._recent.setdefault(on, deque(maxlen=RECENT))
+                            before = recent[-1].before + recent[-1].cached if recent else 0
+                            recent.append(_Served(time, ended, alone, before, op_cached[number], op_data[number]))
                     op_start[number] = time
                     self._op_end[first_op + number] = ready[on] = ended
                     finished = max(finished, ended)
@@ -291,24 +292,32 @@ class Replay:
             branches.setdefault(op_stream[op], deque()).append(op)
         return list(branches.values())
 
-    def _repeats(self, on: int, data: int, duration: int) -> bool:
-        """Returns whether an op on stream `on` repeats one of the last two ops of this stream: it has the same data and
-        takes as long by itself.
+    def _duration(self, on: int, data: int, duration: int, again: int, cached: int) -> int:
+        """Returns how long an op on stream `on` takes alone: `again` if it repeats one of the last ops of this stream,
+        as it has the same data and the same `duration`, and its data is still in the L2 cache. It may not be, since the
+        ops in between used the cache, too.
         """
-        return data != 0 and any((op.data, op.duration) == (data, duration) for op in self._last_ops.get(on, ()))
+        recent = self._recent.get(on, deque())
+        same = next((op for op in reversed(recent) if (op.data, op.duration) == (data, duration)), None)
+        if not again or not data or same is None:
+            return duration
+        used = recent[-1].before + recent[-1].cached - same.before
+        alone, gone = _lost(cached), _lost(max(used, cached))
+        more = abs(duration - again) * (gone - alone) // (WHOLE - alone) if alone < WHOLE else 0
+        return again + (more if duration > again else -more)
 
     def _missing(self, device_of_stream: list[int], on: int, cached: int, data: int, time: int) -> int:
         """Returns how much of the data of an op on stream `on` that was in the L2 cache is no longer there, because
         other streams used the cache since the last op on this stream, in thousandths. Only the last two ops of each
         stream count, which are taken to use the same data. Ops of another stream count if they use other data.
         """
-        if not self._last_ops.get(on) or not self._last_ops[on][-1].cached:
+        if not self._recent.get(on) or not self._recent[on][-1].cached:
             return 0
         alone = _lost(cached)
-        since = self._last_ops[on][-1].begun
-        for stream, served in self._last_ops.items():
+        since = self._recent[on][-1].begun
+        for stream, recent in self._recent.items():
             if stream != on and device_of_stream[stream] == device_of_stream[on]:
-                others = [op for op in served if not data or op.data != data]
+                others = [op for op in list(recent)[-2:] if not data or op.data != data]
                 both = sum(
                     op.cached * max(min(time, op.ended) - max(since, op.begun), 0) // (op.ended - op.begun)
                     for op in others
@@ -327,11 +336,14 @@ class Replay:
 
 
 class _Served(NamedTuple):
-    """When an op ran, how long it takes alone, what it used of the cache in thousandths, and the number of its data."""
+    """When an op ran, how long it takes alone, how much of the cache the ops before it on its stream used, what it used
+    itself, both in thousandths, and the number of its data.
+    """
 
     begun: int
     ended: int
     duration: int
+    before: int
     cached: int
     data: int
 

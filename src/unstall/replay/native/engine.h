@@ -46,11 +46,14 @@ typedef struct {
     const Py_ssize_t *joint; /* by op: the member of a joint operation that it is, or -1; NULL if there are none */
 } Program;
 
-/* When an op ran, how long it takes alone, what it uses of the cache, in thousandths, and with which data. */
+/* When an op ran, how long it takes alone, how much of the cache the ops before it on its stream used, what it uses
+   itself, in thousandths, and with which data. */
 typedef struct {
-    int64_t begun, ended, duration;
+    int64_t begun, ended, duration, before;
     int32_t cached, data;
 } Served;
+
+enum { RECENT = 64 };
 
 typedef struct {
     int64_t ready; /* when all its work so far is done */
@@ -61,7 +64,8 @@ typedef struct {
     long long room, next; /* `room` is the capacity, or the launches so far if fewer */
     long long launches; /* in the part at hand, up to the capacity */
     int full;
-    Served last, before_last; /* its ops on an engine that serves several at a time */
+    Served recent[RECENT]; /* a ring: its last ops on an engine that serves several at a time */
+    int next_recent;
     Py_ssize_t next_op; /* 1 + its first op of the launch at hand that was not seen yet, or 0 */
 } Stream;
 

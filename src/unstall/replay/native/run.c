@@ -57,6 +57,13 @@ arrival(const Program *p, const State *s, const Launch *launch, Py_ssize_t op)
     return after < 0 ? time : later(time, plus(s->op_ends[after], p->op_lag[op]));
 }
 
+/* Returns one of the last ops of a stream: the last one is number 1. */
+static const Served *
+recent(const Stream *on, int number)
+{
+    return &on->recent[(on->next_recent + RECENT - number) % RECENT];
+}
+
 /* Returns how much of the cache an op uses for other data than `data`. */
 static int64_t
 used_by(const Served *op, int32_t data)
@@ -85,29 +92,40 @@ lost(int64_t used)
 static int64_t
 missing(const State *s, const Stream *on, int32_t cached, int32_t data, int64_t time)
 {
-    if (!on->last.cached) {
+    if (!recent(on, 1)->cached) {
         return 0;
     }
+    const int64_t since = recent(on, 1)->begun;
     const int64_t alone = lost(cached);
     int64_t used = cached;
     for (Py_ssize_t i = 0; i < s->streams_known; i++) {
         const Stream *other = &s->streams[i];
         if (other != on && other->index == on->index) {
-            const int64_t since = on->last.begun;
-            const int64_t both =
-                used_meanwhile(&other->last, data, since, time) + used_meanwhile(&other->before_last, data, since, time);
-            const int64_t most = later(used_by(&other->last, data), used_by(&other->before_last, data));
+            const Served *last = recent(other, 1), *before = recent(other, 2);
+            const int64_t both = used_meanwhile(last, data, since, time) + used_meanwhile(before, data, since, time);
+            const int64_t most = later(used_by(last, data), used_by(before, data));
             used += both < most ? both : most;
         }
     }
     return alone < WHOLE ? WHOLE * (lost(used) - alone) / (WHOLE - alone) : 0;
 }
 
-/* Returns whether an op repeats another one. */
-static int
-repeats(const Program *p, Py_ssize_t op, const Served *other)
+/* Returns how long an op takes alone, after the last ops of its stream. */
+static int64_t
+duration_of(const Program *p, const Stream *on, Py_ssize_t op)
 {
-    return p->op_data[op] && other->data == p->op_data[op] && other->duration == p->op_duration[op];
+    const int64_t duration = p->op_duration[op], again = p->op_again[op];
+    const int32_t data = p->op_data[op], cached = p->op_cached[op];
+    for (int number = 1; again && data && number <= RECENT; number++) {
+        const Served *same = recent(on, number);
+        if (same->data == data && same->duration == duration) {
+            const int64_t used = recent(on, 1)->before + recent(on, 1)->cached - same->before;
+            const int64_t alone = lost(cached), gone = lost(later(used, cached));
+            const __int128 more = alone < WHOLE ? (__int128)(duration - again) * (gone - alone) / (WHOLE - alone) : 0;
+            return again + (int64_t)more;
+        }
+    }
+    return duration;
 }
 
 /* Returns when the op ends. */
@@ -116,13 +134,10 @@ run_op(const Program *p, State *s, Py_ssize_t op, int64_t time)
 {
     Stream *on = &s->streams[p->op_stream[op]];
     const int32_t engine = p->op_engine[op];
-    int64_t duration = p->op_duration[op];
-    int64_t ended = plus(time, duration);
+    int64_t duration = p->op_duration[op], ended = plus(time, duration);
     if (engine >= 0) {
         const Needs needs = {p->op_share[op], p->op_blocks[op], p->op_size[op]};
-        if (s->load && p->op_again[op] && (repeats(p, op, &on->last) || repeats(p, op, &on->before_last))) {
-            duration = p->op_again[op];
-        }
+        duration = s->load ? duration_of(p, on, op) : duration;
         if (s->load && needs.share && p->op_uncached[op]) {
             const int64_t begins = when_room(&s->load[engine], time, needs);
             const int64_t gone = missing(s, on, p->op_cached[op], p->op_data[op], begins);
@@ -130,8 +145,10 @@ run_op(const Program *p, State *s, Py_ssize_t op, int64_t time)
         }
         time = serve(s, engine, needs, time, duration, &ended);
         if (ended > time && p->op_share[op]) {
-            on->before_last = on->last;
-            on->last = (Served){time, ended, p->op_duration[op], p->op_cached[op], p->op_data[op]};
+            const int64_t before = plus(recent(on, 1)->before, recent(on, 1)->cached);
+            on->recent[on->next_recent] =
+                (Served){time, ended, p->op_duration[op], before, p->op_cached[op], p->op_data[op]};
+            on->next_recent = (on->next_recent + 1) % RECENT;
         }
     }
     s->op_start[op] = time;
