@@ -114,6 +114,15 @@ def test_an_op_repeats_none_whose_data_others_removed_from_the_cache(engine: str
     assert durations(engine, large, large, large) == [100, 80, 80]
 
 
+def test_an_event_can_take_a_stream_some_time(engine: str) -> None:
+    record, op = Do(Code.RECORD, stream=0, latency=30), Do(Code.LAUNCH, stream=0, ops=[Op(100, gap=7)])
+    whole = program(op, record, record, op, Do(Code.SYNC_EVENT, target=2), devices=[0], engines=1)
+    replayed = RESUMABLE[engine](whole.capacity, True).feed(whole)
+
+    assert replayed.op_start.tolist() == [7, 7 + 100 + 30 + 30 + 7]
+    assert replayed.end[-1] == 7 + 100 + 30
+
+
 def test_ops_of_two_streams_whose_data_does_not_fit_together_miss_the_cache(engine: str) -> None:
     def ends(cached: int, data: tuple[int, int] = (0, 0)) -> list[int]:
         ops = [

@@ -101,7 +101,7 @@ def reduce(program: Program, keep: Bool) -> Reduced:
     target = np.where(is_one_of(code, _OF_TARGET), do.target, -1)
     aimed_at = np.zeros(len(do), dtype=np.bool_)
     aimed_at[target[target >= 0]] = True
-    code[(code == Code.RECORD) & ~aimed_at] = Code.CALL
+    code[(code == Code.RECORD) & ~aimed_at & (do.latency <= 0)] = Code.CALL
     marked = np.zeros(len(do), dtype=np.bool_)
     marked[program.step_starts] = marked[program.step_ends] = True
     joined = np.zeros(len(do), dtype=np.bool_)

@@ -265,6 +265,8 @@ class Replay:
                 outstanding.append(ready[stream])
             elif code == Code.RECORD:
                 mark = max(ready[stream], held[stream])
+                if latency > 0:
+                    ready[stream] = mark + latency
             elif code == Code.STREAM_WAIT:
                 held[stream] = max(held[stream], marked[target] + latency)
             elif code == Code.SYNC_STREAM:

@@ -76,7 +76,7 @@ class Instructions(msgspec.Struct, frozen=True, eq=False):
     target: I32  # see Code; -1 for none
     work: I64  # host work since the end of the thread's previous instruction
     call: I64  # duration if there is nothing to wait for
-    latency: I64  # from the end of the awaited work until the thread or stream continues
+    latency: I64  # from the end of the awaited work, or from a recorded event, until the thread or stream continues
     ops: I64  # end of its ops in `Ops`: instruction i has the rows ops[i-1] … ops[i] - 1
     host: I32  # row of the timeline's host events; -1 for none
     recorded: I32  # shape (instructions, Recorded): number of events of each kind recorded in its work and call

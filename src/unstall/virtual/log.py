@@ -96,6 +96,8 @@ ON_HOST = 1
 """Flag of an OP_BEGIN record: the operator has nothing to do with a device."""
 NVTX = 1
 """Flag of a MARK_BEGIN or MARK_END record: the annotation is a range of NVTX."""
+TIMED = 1
+"""Flag of an EVENT_RECORD record: the device writes down when it happens."""
 CPU_PREFIX = "cpu "
 """How the name of an operator begins in the signature of a WORK record. Example: "cpu aten::mul"."""
 

@@ -28,7 +28,7 @@ _FACTS = {
     "copies": [["DtoD", False, 512, 800, 0], ["DtoD", False, 4 << 20, 2_800, 0], ["DtoD", False, 1 << 28, 130_000, 0]],
     "memset": [[512, 1_900]],
     "queue": {"capacity": 1_022, "sleep_cycles_per_us": 1_979.0},
-    "latencies": {"gap": 960, "event": 1_088, "wake": 2_651, "tiny_kernel": 896},
+    "latencies": {"gap": 960, "event": 1_088, "wake": 2_651, "timed_event": 1_280, "tiny_kernel": 896},
     "graph": {"period": 1_152},
     "calls": {"bound_mul_in_place": 9_000, "mul_in_place": 7_000},
 }

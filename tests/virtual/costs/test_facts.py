@@ -37,6 +37,7 @@ def test_latencies_are_those_of_the_device_however_slow_its_host_launches(tmp_pa
     measured = json.loads(next(line for line in ran.stdout.splitlines() if line.startswith("{")))
     limits = known.limits
     latencies = measured["latencies"]
+    assert latencies["timed_event"] == limits.timed_event
     assert (latencies["gap"], latencies["event"], latencies["wake"]) == (
         limits.gap,
         limits.event_latency,

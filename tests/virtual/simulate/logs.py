@@ -226,6 +226,7 @@ LIMITS = Limits(
     copy_latency=2_000,
     graph_latency=5_000,
     event_latency=1_500,
+    timed_event=600,
     wake_latency=4_000,
     staged_at_once_bytes=64 << 10,
     sleep_cycles_per_us=1_979.0,

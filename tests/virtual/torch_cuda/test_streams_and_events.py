@@ -64,6 +64,11 @@ def test_events_measure_the_device_s_time(told: dict[str, Any]) -> None:
 
 
 @slow
+def test_a_stream_takes_a_microsecond_for_each_event_with_timing(told: dict[str, Any]) -> None:
+    assert told["empty ms"] == pytest.approx([0.00128, 0.00256])
+
+
+@slow
 def test_events_and_streams_are_done_once_their_work_is(told: dict[str, Any]) -> None:
     assert told["waiting"] == [False, False, True, True]
 

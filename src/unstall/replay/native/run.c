@@ -283,6 +283,10 @@ run(const Program *p, State *s)
             break;
         case RECORD:
             marked = later(stream->ready, stream->held);
+            if (latency > 0) {
+                stream->ready = plus(marked, latency);
+                keep_done(s, stream);
+            }
             break;
         case STREAM_WAIT:
             stream->held = later(stream->held, plus(s->marked[target], latency));

@@ -275,6 +275,7 @@ def _latencies() -> dict[str, int]:
         "gap": _median([after[0] - before[1] for before, after in pairwise(queue)]),
         "tiny_kernel": _median([event[1] - event[0] for event in queue]),
         "event": _median([after[0] - before[1] for before, after in zip(crossing[::2], crossing[1::2], strict=False)]),
+        "timed_event": _median([round(_device_ns(lambda: None, 1)) for _ in range(9)]),
         "wake": _median([back - end for back, end in zip(returns, ends, strict=False)]),
     }
 

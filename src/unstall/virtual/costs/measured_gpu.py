@@ -277,6 +277,7 @@ def assemble(
         "sleep_cycles_per_us": facts["queue"]["sleep_cycles_per_us"],
         "gap": facts["latencies"]["gap"],
         "event_latency": facts["latencies"]["event"],
+        "timed_event": facts["latencies"]["timed_event"],
         "wake_latency": facts["latencies"]["wake"],
         "graph_gap": max(facts["graph"]["period"] - facts["latencies"]["tiny_kernel"], 0),
     }

@@ -267,6 +267,10 @@ class Limits:
     graph_latency: int = 5_000
     event_latency: int = 1_500
     """From the completion of a CUDA event to the start of the next op on a stream that waits for the event."""
+    timed_event: int = 1_280
+    """How long a stream takes to write down when a CUDA event happens: two such events one after the other are so far
+    apart. Events without timing cost it nothing.
+    """
     wake_latency: int = 4_000
     """From the end of the device's work for which the host waits to the end of the host's wait."""
     staged_at_once_bytes: int = 64 << 10

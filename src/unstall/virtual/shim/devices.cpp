@@ -78,10 +78,10 @@ int64_t new_event() {
   return ++events;
 }
 
-void record_event(int64_t event, int device, int64_t stream) {
+void record_event(int64_t event, int device, int64_t stream, bool timed) {
   check_usable(device);
   if (failed(device)) recorded_after_failure(event, device);
-  write({.code = Code::EVENT_RECORD, .device = device, .stream = stream, .a = event});
+  write({.code = Code::EVENT_RECORD, .device = device, .stream = stream, .a = event, .flags = timed ? TIMED : uint8_t(0)});
   recorded_in_capture(event, device, stream);
 }
 
@@ -162,10 +162,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   DeviceIndex deviceCount() const noexcept override { return DeviceIndex(settings().devices); }
 
-  void record(void** event, const Stream& stream, DeviceIndex, c10::EventFlag) const override {
+  void record(void** event, const Stream& stream, DeviceIndex, c10::EventFlag flag) const override {
     bool is_new = !*event;
     if (is_new) *event = new int64_t(new_event());
-    record_event(id(*event), stream.device_index(), stream.id());
+    record_event(id(*event), stream.device_index(), stream.id(), flag == c10::EventFlag::BACKEND_DEFAULT);
     to_gpu_trace([&](auto& to) {
       if (is_new) to.trace_gpu_event_creation(c10::kCUDA, address(*event));
       to.trace_gpu_event_record(c10::kCUDA, address(*event), pointer_of(stream));

@@ -35,7 +35,8 @@ int64_t new_stream(int device, int priority);
 [[noreturn]] void raise_cuda_error(int code, const char* text);
 
 int64_t new_event();
-void record_event(int64_t event, int device, int64_t stream);
+// `timed`: whether its time is asked for.
+void record_event(int64_t event, int device, int64_t stream, bool timed = false);
 void wait_event(int64_t event, int device, int64_t stream);
 void sync_event(int64_t event);
 void sync_stream(int device, int64_t stream, uint8_t flags = 0);

@@ -16,7 +16,7 @@ from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.families.convolutions import OPERATORS as CONVOLUTIONS
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import Signature, parse
-from unstall.virtual.log import CPU_PREFIX, DIRECTION_BITS, NVTX, CopyFlag, LogCode, RawSignature, chosen
+from unstall.virtual.log import CPU_PREFIX, DIRECTION_BITS, NVTX, TIMED, CopyFlag, LogCode, RawSignature, chosen
 from unstall.virtual.simulation.collectives import Collective
 from unstall.virtual.simulation.recipes import Column, EnginePart, Op, Recipes, RecipeStep, RuntimeCall
 from unstall.virtual.simulation.staging import PIECES, pieces_of
@@ -90,6 +90,8 @@ class Actions:
         self.join = add("join", [RecipeStep(Do.JOIN)])
         self._simulated = add("simulated", [RecipeStep(Do.CALL)])
         self._nvtx = add("nvtx", [RecipeStep(Do.CALL, work=host.nvtx)])
+        timed = replace(self._plain(LogCode.EVENT_RECORD)[0], latency=limits.timed_event)
+        self._timed = add("timed event", [timed])
         self.device_malloc = add("malloc", [RecipeStep(Do.CALL, RuntimeCall.MALLOC, call=host.device_malloc)])
         self.device_free = add(
             "free",
@@ -230,6 +232,7 @@ class Actions:
             else:
                 result[row] = self.sized(kind, a, flags)
         result[_MARKS[code] & (records["flags"] & NVTX > 0)] = self._nvtx
+        result[(code == LogCode.EVENT_RECORD) & (records["flags"] & TIMED > 0)] = self._timed
         result[_MAY_BE_SIMULATED[code] & (records["flags"] & CopyFlag.SIMULATED > 0)] = self._simulated
         return result
 

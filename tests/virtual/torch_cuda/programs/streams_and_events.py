@@ -80,6 +80,17 @@ def waiting() -> object:
     return [*before, event.query(), torch.cuda.current_stream().query()]
 
 
+def empty_ms(timed: bool) -> object:
+    """Between two events, with a third one in between."""
+    start, between, end = Event(enable_timing=True), Event(enable_timing=timed), Event(enable_timing=True)
+    torch.cuda._sleep(100_000_000)
+    for event in (start, between, end):
+        event.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end)
+
+
+fact("empty ms", lambda: [empty_ms(timed=False), empty_ms(timed=True)])
 fact("within streams", within_streams)
 fact("ordered work", ordered_work)
 fact("slept ms", slept_ms)
