@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from unstall.virtual.costs.measure import MARKER_BYTES, CaseObservation, attribute_memory, multiplying
+from unstall.virtual.costs.measure import MARKER_BYTES, CaseObservation, attribute_memory, multiplying, repeat
 from unstall.virtual.costs.signature import Signature
-from unstall.virtual.costs.suite import Case
+from unstall.virtual.costs.suite import Case, TensorPool
 
 
 @pytest.mark.parametrize("usual", [True, False])
@@ -56,3 +56,12 @@ def test_a_case_says_how_cudnn_and_cublas_multiply(precision: str, allowed: list
 
     assert within == allowed
     assert [library.allow_tf32 for library in libraries] == usual
+
+
+def test_a_call_with_a_tensor_in_host_memory_is_not_captured() -> None:
+    """Such as the backward of an attention with dropout, whose seed is there: an H200 read it in its own memory."""
+    seen = CaseObservation(Case("add.Tensor", lambda pool: (pool(4), pool(4))), Signature("", "", (), ()))
+
+    repeat(seen, TensorPool("cpu", 1 << 12), None)  # type: ignore[arg-type]
+
+    assert seen.repeats is None

@@ -6,14 +6,17 @@ The loops are the branches of a CUDA graph, so that no launch of the host is in 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch._ops import OpOverload
 
 from unstall.virtual.costs.suite.case import Arguments
 
+Given: TypeAlias = tuple[Arguments, Mapping[str, object]]
+"""The positional and the keyword arguments of a call."""
 _LONGEST_NS = 400_000
 _MOST_NODES = 200
 _CALLS = 24
@@ -45,18 +48,15 @@ class Repeater:
 
     def _begin(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
-        self._first = self._graph(lambda: torch.zeros(1, device="cuda"), 1, 0)  # keeps the memory of the pool
+        self._first = self._graph([lambda: torch.zeros(1, device="cuda")], (1, 0))  # keeps the memory of the pool
 
-    def measure(
-        self, operator: OpOverload, args: Arguments, kwargs: Mapping[str, object], kernels: int, total_ns: int
-    ) -> Repeats | None:
+    def measure(self, operator: OpOverload, given: tuple[Given, Given], kernels: int, total_ns: int) -> Repeats | None:
         """Returns what a call takes that is repeated. Returns None if it cannot be captured in a CUDA
         graph, takes long, or was disturbed.
 
         Args:
             operator: The operator. It must not wait for the device.
-            args: Its positional arguments.
-            kwargs: Its keyword arguments.
+            given: Its arguments in the first loop, and those in the second one.
             kernels: The number of the device ops of a call.
             total_ns: About how long they take.
         """
@@ -65,17 +65,15 @@ class Repeater:
         many = max(3, min(_CALLS, _MOST_NODES // max(kernels, 1), _LONGEST_NS // max(total_ns, 1)))
         few = many // 3
 
-        def call() -> None:
-            operator(*args, **kwargs)
-
+        calls = [partial(operator, *args, **kwargs) for args, kwargs in given]
         torch.cuda.synchronize()  # the arguments are made on another stream
         try:
-            for stream in self._streams:
+            for stream, call in zip(self._streams, calls, strict=True):
                 with torch.cuda.stream(stream):
                     call()
             torch.cuda.synchronize()
             counts = (few, 0), (many, 0), (few, few), (many, many)
-            short, long, short_both, both = (_ns(self._graph(call, *each)) for each in counts)
+            short, long, short_both, both = (_ns(self._graph(calls, each)) for each in counts)
         except (RuntimeError, ValueError, TypeError):
             return None
         ns = (long - short) / (many - few)  # without what a graph takes at its start and end
@@ -84,9 +82,9 @@ class Repeater:
         beside = (both - short_both) / (long - short)
         return Repeats(ns, beside) if _LEAST_BESIDE < beside < _MOST_BESIDE else None
 
-    def _graph(self, call: Callable[[], object], first: int, second: int) -> torch.cuda.CUDAGraph:
-        """Returns a graph with one branch for each stream, which makes `first` or `second` calls."""
-        main, other = self._streams
+    def _graph(self, calls: Sequence[Callable[[], object]], counts: tuple[int, int]) -> torch.cuda.CUDAGraph:
+        """Returns a graph with a branch for each of two calls, which it makes as often as `counts` says."""
+        (main, other), (first, second) = self._streams, counts
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(main):
             graph.capture_begin(pool=self._pool)
@@ -95,9 +93,9 @@ class Repeater:
                     other.wait_stream(main)
                     with torch.cuda.stream(other):
                         for _ in range(second):
-                            call()
+                            calls[1]()
                 for _ in range(first):
-                    call()
+                    calls[0]()
                 if second:
                     main.wait_stream(other)
             finally:
