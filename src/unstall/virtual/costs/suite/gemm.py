@@ -82,7 +82,7 @@ _LENGTHS = (
 _BATCHES = (1, 2, 4, 8, 16, 32, 64)
 _FEW_ROWS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _HEADS = (2, 3, 10, 100, 1000, 21841)
-_AT_RANDOM = 3_000
+_AT_RANDOM, _BATCHED = 3_000, 900
 _VOCABULARIES = (30522, 32000, 32128, 50257, 50265, 50272, 51865)
 
 
@@ -140,7 +140,8 @@ def cases() -> Iterator[Case]:
                 yield from _linear(rows, words, 768, rank, dtype)
     yield from _batched()
     yield from _of_vectors()
-    yield from (product.case(rank=3) for product in products(_AT_RANDOM, seed=11))
+    chosen = *products(_AT_RANDOM, seed=11), *products(_BATCHED, seed=12, batched=1.0)
+    yield from (product.case(rank=3) for product in chosen)
 
 
 def _linear(rows: int, wide: int, deep: int, rank: int, dtype: torch.dtype = torch.float32) -> Iterator[Case]:

@@ -66,13 +66,19 @@ class Product:
         return Case(f"{self.operator}.default", self.build, rank, _HOT[self.operator], self.gflop, self.precision)
 
 
-def products(most: int, seed: int) -> Iterator[Product]:
-    """Yields `most` products. `seed` is that of their random sizes."""
+def products(most: int, seed: int, batched: float = 0.15) -> Iterator[Product]:
+    """Yields random products.
+
+    Args:
+        most: How many.
+        seed: The seed of their sizes.
+        batched: The part of them that has several matrices.
+    """
     draw = random.Random(seed)
     count = 0
     while count < most:
         of, kind = draw.random(), draw.random()
-        operator = "bmm" if of < 0.15 else "addmm" if of < 0.5 else "mm"
+        operator = "bmm" if of < batched else "addmm" if of < 0.5 else "mm"
         dtype = "float32" if kind < 0.65 else "bfloat16" if kind < 0.87 else "float16"
         precision = "tf32" if 0.5 <= kind < 0.65 else ""
         layout = draw.choice(("nn", "nt", "tn") if operator != "addmm" else ("nt", "nt", "nt", "nn"))
