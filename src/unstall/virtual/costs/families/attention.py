@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Sequence
+
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work, item_bytes
 from unstall.virtual.costs.signature import Signature, nonzero
 
@@ -50,6 +54,55 @@ def describe(signature: Signature) -> CallShape | None:
     return CallShape(tuple(dict.fromkeys(variants)), dims)
 
 
+_BY_QUERIES = re.compile(r"flash_fwd_kernel<.*?traits<\d+, (\d+)|fmha_cutlassF\w*?_(\d+)x\d+_")
+_BY_KEYS = re.compile(r"flash_bwd_dq_dk_dv\w*<.*?traits<\d+, \d+, (\d+)|fmha_cutlassB\w*?_\d+x(\d+)_")
+"""Match the kernels of which each thread block works on some queries, or some keys, of a head. The groups say how many.
+So it is in 9,081 of 9,244 measured calls; the others have half as many blocks.
+"""
+
+
+def _parts(dims: tuple[int, ...], kernel: str) -> tuple[int, int] | None:
+    """Returns the length that a kernel divides among its thread blocks, and how much of it each has. Returns None for a
+    kernel of which this is unknown.
+    """
+    _, length, others, _ = dims
+    for pattern, divided in ((_BY_QUERIES, length), (_BY_KEYS, others)):
+        if found := pattern.search(kernel):
+            return divided, int(found[1] or found[2])
+    return None
+
+
+def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
+    """Returns the number of thread blocks of a kernel, 0 if it is unknown.
+
+    Args:
+        variant: Not used.
+        dims: The heads (of the whole batch), the lengths of queries and of keys, and the width of a head.
+        kernel: The name of the kernel.
+    """
+    parts = _parts(dims, kernel)
+    return dims[0] * -(-parts[0] // parts[1]) if parts else 0
+
+
+def rounds(dims: tuple[int, ...], kernels: Sequence[str], multiprocessors: int) -> float | None:
+    """Returns by which factor the arithmetic takes longer as the multiprocessor with the most thread blocks takes
+    longest, and as the last block of a head may have less to do. Returns None if the blocks are unknown.
+
+    With each measured call left out in turn, those of the efficient kind were off by 7 % (median) and no longer by 12.
+
+    Args:
+        dims: As those of `blocks`.
+        kernels: The names of the kernels.
+        multiprocessors: The number of multiprocessors of the GPU.
+    """
+    parts = next(filter(None, (_parts(dims, kernel) for kernel in kernels)), None)
+    if parts is None:
+        return None
+    length, each = parts
+    one_after_another = math.ceil(dims[0] * math.ceil(length / each) / multiprocessors)
+    return one_after_another * multiprocessors * each / (dims[0] * length)
+
+
 def zeroed(signature: Signature) -> tuple[int, ...]:
     """Returns the bytes of each buffer that cuDNN's backward pass fills with zeros first. There are
     such buffers only if several heads of queries share a head of keys and values: their gradients
@@ -91,5 +144,7 @@ FAMILY = Family(
     (Axis("heads"), Axis("length"), Axis("others"), Axis("width", 1.5)),
     describe,
     work,
+    blocks=blocks,
     adapt=adapt,
+    rounds=rounds,
 )
