@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from unstall.replay.program import KEPT, LOST, WHOLE
+from unstall.replay.program import LOST, WHOLE
 from unstall.timeline.columns import DeviceKind
 from unstall.virtual.costs.families import CallShape, Family, convolutions, describe, elementwise
 from unstall.virtual.costs.families.conv_kernels import turns
@@ -62,7 +62,7 @@ class Predictor:
             for each in (gpu, measured)
         )
         self.tables = MeasuredTables(measured, self._measured_on)
-        self._loops: dict[tuple[str, str, tuple[int, ...]], tuple[float, float]] = {}
+        self._loops: dict[tuple[str, str, tuple[int, ...]], tuple[float, float, float]] = {}
         self._there: Predictor = self if gpu is measured else Predictor(measured, measured)
         device = gpu.file.device
         self._target = Target(device.multiprocessors, threads_on(device.capability), self.zeroing)
@@ -236,37 +236,35 @@ class Predictor:
         self, kernels: tuple[Kernel, ...], family: Family, table: CostTable, dims: tuple[int, ...], dtype: str
     ) -> tuple[Kernel, ...]:
         """Returns the kernels of a call with how long they take again, and the share of the device that they use, from
-        calls like it that were measured in loops: as much more or less than the rule says as for those.
+        calls like it that were measured in loops. Half of what the rule says more or less of it than of those counts:
+        of 18,826 calls, each left out in turn, the fewest were off like that.
         """
         near = table.repeated(dims, self.roofline)
         if not near:
             return kernels
         factors = np.array([factor for _, factor in near])
         logs = np.array([self._in_loops(family, table, call, dtype) for call, _ in near])
-        longer, larger = (math.exp(weighted(column, factors)) for column in logs.T)
+        longer, measured, ruled = (math.exp(weighted(column, factors)) for column in logs.T)
         again = min(max(round(WHOLE * longer), 1), _MOST_AGAIN)
         return tuple(
-            replace(each, again=again, share=min(max(round(larger * each.share), _LEAST), WHOLE))
+            replace(each, again=again, share=min(max(round(measured * math.sqrt(each.share / ruled)), _LEAST), WHOLE))
             if each.kind is DeviceKind.KERNEL
             else each
             for each in kernels
         )
 
-    def _in_loops(self, family: Family, table: CostTable, call: MeasuredCall, dtype: str) -> tuple[float, float]:
-        """Returns, of a call that was measured in loops, how much longer it takes again, and how much larger its share
-        of the device is than by rule, as logarithms. Both loops read the same arguments, and less memory than two
-        programs, so if the cache does not hold twice the call's data, the rule counts.
+    def _in_loops(self, family: Family, table: CostTable, call: MeasuredCall, dtype: str) -> tuple[float, float, float]:
+        """Returns the logarithms of how much longer a call that was measured in loops takes again, and of its share of
+        the device, as measured and by rule.
         """
         key = (table.variant, dtype, call.dims)
         if key not in self._loops:
             loop_ns, together = call.repeats
             again = math.log(max(loop_ns - self._pauses_ns(call), 1) / max(call.total_ns, 1))
-            larger = 0.0
-            if 2 * family.work(table.variant, call.dims).moved * WHOLE <= KEPT * self._measured_on.l2_bytes:
-                alone = Estimate(call.total_ns, call, 0.0)
-                ruled = _mean_share(self._there._launched(family, table, call.dims, alone, dtype, call.blocks))
-                larger = math.log(min(max(together - WHOLE, _LITTLE), WHOLE) / max(ruled, _LITTLE))
-            self._loops[key] = again, larger
+            alone = Estimate(call.total_ns, call, 0.0)
+            ruled = _mean_share(self._there._launched(family, table, call.dims, alone, dtype, call.blocks))
+            measured = min(max(together - WHOLE, _LITTLE), WHOLE)
+            self._loops[key] = again, math.log(measured), math.log(max(ruled, _LITTLE))
         return self._loops[key]
 
     def _pauses_ns(self, call: MeasuredCall) -> int:
@@ -278,8 +276,8 @@ class Predictor:
         return sum(_OF_MANY_GRAPHS_NS + (limits.gap if memset else limits.graph_gap) for memset in after)
 
     def _with_data(self, kernels: tuple[Kernel, ...], size: float) -> tuple[Kernel, ...]:
-        """Returns the kernels with what the L2 cache means for them. Only a call of one kernel is
-        changed.
+        """Returns the kernels with what the L2 cache means for them. How much longer they take if it does not hold
+        their data is known for a call of one kernel only.
 
         In measured calls, the L2 cache still holds the data of the call before. If it does not, a
         call takes at least as long as the memory needs to move its bytes.
@@ -288,9 +286,9 @@ class Predictor:
             kernels: The kernels of a call.
             size: How many bytes the call reads and writes.
         """
-        if len(kernels) != 1:
-            return kernels
         used = round(WHOLE * size / self.roofline.l2_bytes)
+        if len(kernels) != 1:
+            return tuple(replace(each, cached=min(used // len(kernels), MOST)) for each in kernels)
         least = self.roofline.floor_ns + size / self.roofline.bytes_per_ns
         more = max(round(least) - kernels[0].duration_ns, 0) if used < LOST else 0
         return (replace(kernels[0], cached=min(used, MOST), uncached_ns=more),)

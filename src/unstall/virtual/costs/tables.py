@@ -22,6 +22,7 @@ from msgspec import Raw
 
 from unstall.decoding import from_json
 from unstall.errors import UsageError
+from unstall.replay.program import KEPT, LOST, WHOLE
 from unstall.virtual.costs.families import Family
 from unstall.virtual.costs.families.family import Measured, Work
 from unstall.virtual.costs.gpu_file import as_json
@@ -38,6 +39,7 @@ _VOTERS = 9
 _VOTE_NEAR = 0.05  # the square of a distance within which all votes weigh about the same
 _BEST = 0.1  # the quantile of calls that are taken to fill the device
 _ROUNDED_BYTES = 512
+_ALL_SPILT = 2.0  # how many doublings a loop whose data fits the L2 cache is from one whose data does not
 _LONGEST_NS = 3_600 * 10**9
 TableRow: TypeAlias = list[Any]
 """A measured call in the file of a GPU, as a list of ints and of lists of ints."""
@@ -123,6 +125,7 @@ class CostTable:
         self._chosen = self._choice_places(np.array([call.dims for call in calls], np.int64)) if choice else None
         self._with_blocks = [at for at, call in enumerate(calls) if call.blocks]
         self._with_repeats = [at for at, call in enumerate(calls) if call.repeats]
+        self._spilt = _spilt([works[at].moved for at in self._with_repeats], measured_on)
         told = {call.names: choice.algorithm(variant, self._named(call)) for call in calls} if choice else {}
         self._algorithms = [told.get(call.names) for call in calls]
         self._best = float(np.exp(np.quantile(self._factors, _BEST)))
@@ -336,6 +339,8 @@ class CostTable:
         if not known:
             return []
         places = self._places[known] - self._place(np.array([self._as_full(dims, roofline)], float))
+        spilt = self._spilt - _spilt([self._work(dims, self._dtype).moved], roofline)
+        places = np.concatenate([places, spilt], 1)
         distances = np.sqrt((places**2).sum(1))
         near = np.argsort(distances, kind="stable")[:_NEIGHBOURS]
         weights = _on_plane(places[near], np.maximum(distances[near], _SAME) ** -_POWER)
@@ -388,6 +393,19 @@ def weighted(values: np.ndarray, factors: np.ndarray) -> float:
     out in turn, this was nearer to its time than without limits.
     """
     return float(np.clip(values @ factors, values.min(), values.max()))
+
+
+def _spilt(moved: Sequence[float], roofline: Roofline) -> np.ndarray:
+    """Returns how much of their data loops lose from the L2 cache before they use it again, and how much two loops at
+    the same time lose, as places on two axes: `_ALL_SPILT` if it is all.
+
+    Args:
+        moved: The bytes that a call of each loop moves.
+        roofline: The roofline of the GPU.
+    """
+    used = np.outer(moved, [1.0, 2.0]) * WHOLE / roofline.l2_bytes
+    places: np.ndarray = _ALL_SPILT * np.clip((used - KEPT) / (LOST - KEPT), 0.0, 1.0)
+    return places
 
 
 def _winners(voters: np.ndarray, squares: np.ndarray, choice: Callable[[int], Hashable]) -> np.ndarray:
