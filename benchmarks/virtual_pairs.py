@@ -240,7 +240,40 @@ def _new_calls(size: str) -> dict[str, Call]:
     }
 
 
+def _fresh_calls(size: str) -> dict[str, Call]:
+    import torch
+    from torch.nn import functional
+
+    random = _random
+    s, n = _SIZES[size], _EDGE[size]
+    x, y = random(s * 131072, dtype="float16"), random(s * 65536)
+    smooth, squares = torch.empty_like(x), torch.empty_like(y)
+    tokens, weight = random(s * 64, 1024, dtype="bfloat16"), random(1024, dtype="bfloat16")
+    best = random(s * 64, 768)
+    table, numbers = random(s * 256, 256), torch.randint(s * 256, (s * 128,), device="cuda")
+    sums, places = torch.zeros(s * 64, 512, device="cuda"), torch.randint(512, (s * 64, 256), device="cuda")
+    more = random(s * 64, 256)
+    images, filters = random(max(1, s // 4), 64, 28, 28, dtype="float16"), random(128, 64, 3, 3, dtype="float16")
+    lefts, rights = random(8, n // 2, n // 2, dtype="bfloat16"), random(8, n // 2, n // 2, dtype="bfloat16")
+    products = torch.empty_like(lefts)
+    query = random(max(1, s // 8), 4, 512, 64, dtype="float16")
+    swapped = random(s * 16, 64, 4, 32)
+    return {
+        "silu f16": lambda: torch.ops.aten.silu.out(x, out=smooth),
+        "mul": lambda: torch.mul(y, y, out=squares),
+        "rms_norm": lambda: functional.rms_norm(tokens, (1024,), weight),
+        "max rows": lambda: torch.max(best, -1),
+        "index": lambda: table[numbers],
+        "scatter_add": lambda: sums.scatter_add_(1, places, more),
+        "conv f16": lambda: functional.conv2d(images, filters, padding=1),
+        "bmm bf16": lambda: torch.bmm(lefts, rights, out=products),
+        "attention": lambda: functional.scaled_dot_product_attention(query, query, query, is_causal=True),
+        "contiguous": lambda: swapped.transpose(1, 2).contiguous(),
+    }
+
+
 _SETS = {"first": _calls, "apart": _calls, "more": _more_calls, "last": _last_calls, "new": _new_calls}
+_SETS["fresh"] = _fresh_calls
 
 
 def _ms(calls: Sequence[Call], counts: Sequence[int]) -> float:

@@ -173,7 +173,7 @@ def test_few_rows_take_as_long_as_one_and_leave_the_rest_of_the_device_idle() ->
     one, eight = (costs_of("h100").cost(softmax(rows)).kernels[0] for rows in (1, 8))
     assert eight.duration_ns == pytest.approx(one.duration_ns, rel=0.25)
     assert eight.duration_ns == pytest.approx(764_000, rel=0.4)
-    assert one.share < eight.share < 200
+    assert one.share < eight.share < 250
 
 
 def test_copies_grow_with_their_size_and_pinned_ones_are_faster() -> None:
@@ -371,7 +371,7 @@ def test_no_kernel_of_a_call_in_float16_is_named_after_bfloat16(call: Callable[[
 
 def test_a_file_of_an_earlier_version_is_refused_with_what_to_do() -> None:
     with pytest.raises(UsageError, match=r"^mine: written by an earlier version. Measure the GPU again"):
-        decode(encode(gpu_named("h200").file).replace(b"unstall.gpu/5", b"unstall.gpu/3", 1), "mine")
+        decode(encode(gpu_named("h200").file).replace(b"unstall.gpu/6", b"unstall.gpu/3", 1), "mine")
 
 
 def _share(costs: MeasuredCosts, signature: Signature) -> int:

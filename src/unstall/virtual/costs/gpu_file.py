@@ -27,12 +27,12 @@ from unstall.virtual.costs.model import DeviceFacts, HostCosts, Limits, Startup
 from unstall.virtual.costs.occupancy import MOST, Block
 from unstall.virtual.costs.origins import Origin, Part
 
-SCHEMA = "unstall.gpu/5"
+SCHEMA = "unstall.gpu/6"
 _LONGEST_NS = 3_600 * 10**9
 _LARGEST_SHARE = 100.0
 _LARGEST_PACE = 100
 _MOST_OTHERS = 1_000
-_EARLIER = ("unstall.gpu/1", "unstall.gpu/2", "unstall.gpu/3", "unstall.gpu/4")
+_EARLIER = tuple(f"unstall.gpu/{version}" for version in range(1, 6))
 Direction = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
 
 
@@ -107,7 +107,7 @@ class GpuFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         origins: Where each part of the file comes from.
     """
 
-    schema: Literal["unstall.gpu/5"]
+    schema: Literal["unstall.gpu/6"]
     source: Literal["measured", "data sheet"]
     note: str
     known_error: str

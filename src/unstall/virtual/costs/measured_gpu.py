@@ -283,7 +283,7 @@ def assemble(
     }
     limits = {name: value for name, value in measured.items() if value}
     return GpuFile(
-        schema="unstall.gpu/5",
+        schema="unstall.gpu/6",
         source="measured",
         note=f"Measured on {measured_on}.",
         known_error="not compared with a real run",

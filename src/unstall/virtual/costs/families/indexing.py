@@ -32,7 +32,9 @@ _BLOCK_NS = 80.0
 a thread block of its own. An H100 takes 11.5 us for 16,384 rows of 32 bytes, and 97.8 us for 160,000 of 256.
 """
 _VECTOR_BYTES = 16
-"""Rows of a multiple of this size have such blocks. Other rows, called odd, are gathered element by element."""
+"""Rows of a multiple of this size have such blocks. Other rows, called odd, are gathered, and joined, element by
+element.
+"""
 _ACCUMULATES = "_index_put_impl_"
 _MAXIMUM = 2
 """The mode of an embedding bag whose gradient needs no sorting."""
@@ -41,7 +43,6 @@ _SAME = {
     "_embedding_bag_backward": "embedding_dense_backward",
     "_index_put_impl_": "index_put_",
     "index_put": "index_put_",
-    "_adaptive_avg_pool2d": "avg_pool2d",
 }
 _BY_ELEMENT = ("gather", "scatter")
 """How the names of operators begin that read an index for each element."""
@@ -137,7 +138,10 @@ def describe(signature: Signature) -> CallShape | None:
         joined = [tensor for tensor in tensors if tensor.numel]
         dim = next((value for value in signature.inputs[1:] if isinstance(value, int)), 0) % max(len(out.sizes), 1)
         count, run, table = len(joined), prod(out.sizes[dim:]), max((tensor.numel for tensor in joined), default=1)
-        pattern = " contiguous" if all(tensor.contiguous for tensor in joined) else " strided"
+        whole = all(prod(tensor.sizes[dim:]) * tensor.item_bytes % _VECTOR_BYTES == 0 for tensor in joined)
+        pattern = " strided"
+        if all(tensor.contiguous for tensor in joined):
+            pattern = " contiguous" if whole else " odd"
     elif kind in ("index_select", "embedding_dense_backward"):
         index = next((tensor for tensor in tensors if tensor.dtype in ("int64", "int32")), tensors[-1])
         rows = out if kind == "index_select" else x
@@ -169,6 +173,8 @@ def describe(signature: Signature) -> CallShape | None:
         count = tensors[-1].numel if kind == "gather" else tensors[1].numel
         if kind.endswith("_"):  # it does not copy the table
             out = tensors[1]
+        index = tensors[-1] if kind == "gather" else tensors[1]
+        pattern = " rows" if 0 in index.strides else ""  # an index names a whole row
     elif kind.endswith("backward") and "pool" in kind and len(tensors) > 1:
         count = tensors[1].numel // max(1, x.numel)
     elif "pool" in kind or "upsample" in kind:
@@ -183,6 +189,7 @@ def describe(signature: Signature) -> CallShape | None:
         *(f"{dtype} {kind}{other}" for dtype in alike(x.dtype) for other in (" adding", "", " sorted")),
         f"float32 {kind} contiguous",
         *(f"{dtype} {kind.rstrip('_')}" for dtype in alike(x.dtype)),
+        *(f"{dtype} {kind.replace('_adaptive_', '')}{pattern}" for dtype in alike(x.dtype)),
     )
     return CallShape(tuple(dict.fromkeys(variants)), dims)
 

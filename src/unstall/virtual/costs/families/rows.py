@@ -47,6 +47,8 @@ _GROUPS = 32
 """The number of groups of each measured group norm. A call with another number is described as one with
 groups of the same size, as far as there are as many.
 """
+_VECTOR = 4
+"""How many elements of a row a thread of a layer or RMS norm reads at a time, if the width is a multiple of them."""
 _WIDTH_OF_WARPS = 1_024
 _WIDTH_OF_TWO_ROWS = 128
 """The largest width of a row at which a warp of torch's softmax processes two rows. A thread block has four warps."""
@@ -89,6 +91,8 @@ def describe(signature: Signature) -> CallShape | None:
         )
         if "t" in turned:
             kind += f" {turned}"
+        elif width % _VECTOR:
+            kind += " odd"
     elif "nll_loss" in kind:
         x = next((tensor for tensor in signature.tensors if len(tensor.sizes) == 2), x)
         rows, width = x.sizes[0] if len(x.sizes) > 1 else 1, x.sizes[-1]
@@ -101,7 +105,7 @@ def describe(signature: Signature) -> CallShape | None:
         dim = dim % len(x.sizes) if isinstance(dim, int) else len(x.sizes) - 1
         rows, width, inner = prod(x.sizes[:dim]), x.sizes[dim], prod(x.sizes[dim + 1 :])
         kind += " across" if inner > 1 else ""
-    plain = kind.removesuffix(" nhwc").removesuffix(" across").removesuffix(turned).rstrip()
+    plain = re.sub(r" (nhwc|across|odd|[st]+)$", "", kind)
     variants = [f"{dtype} {each}" for dtype in alike(x.dtype) for each in (kind, plain)]
     if kind.startswith("native_batch_norm"):
         variants += [f"{dtype} {plain.replace('native', 'cudnn')}" for dtype in alike(x.dtype)]
