@@ -5,12 +5,13 @@
 
 Both branches take about as long alone. What is compared is how long they take together.
 
-There are five sets of kernels (`--set`):
+There are six sets of kernels (`--set`):
 
 - `first`: the model of pairs was made with it. If a kernel is paired with itself, both branches have the same data.
 - `apart`: the same kernels, but each branch has data of its own, as in most programs.
 - `more`: ten other kernels. Each branch has data of its own. What they showed was mended in the model.
 - `last` and `new`: twice ten further kernels. Some of what they showed was mended, too.
+- `fresh`: ten kernels that were first compared once all of the above was mended.
 """
 
 from __future__ import annotations
@@ -272,8 +273,14 @@ def _fresh_calls(size: str) -> dict[str, Call]:
     }
 
 
-_SETS = {"first": _calls, "apart": _calls, "more": _more_calls, "last": _last_calls, "new": _new_calls}
-_SETS["fresh"] = _fresh_calls
+_SETS = {
+    "first": _calls,
+    "apart": _calls,
+    "more": _more_calls,
+    "last": _last_calls,
+    "new": _new_calls,
+    "fresh": _fresh_calls,
+}
 
 
 def _ms(calls: Sequence[Call], counts: Sequence[int]) -> float:
