@@ -114,6 +114,19 @@ def test_an_op_repeats_none_whose_data_others_removed_from_the_cache(engine: str
     assert durations(engine, large, large, large) == [100, 80, 80]
 
 
+def test_ops_that_use_the_same_data_remove_none_of_it_from_the_cache(engine: str) -> None:
+    ops = [Op(100 + at, data=7, again=80 + at, cached=KEPT // 4) for at in range(10)]
+    assert durations(engine, *ops, *ops)[10:] == [80 + at for at in range(10)]
+    of_a_call = [Op(100, data=7, again=80, cached=LOST), Op(50, data=7, again=40, cached=LOST)]
+    assert durations(engine, *of_a_call, *of_a_call)[2:] == [80, 40]  # a loop of them has lost it, too
+
+
+def test_ops_of_a_call_use_the_cache_for_their_data_once(engine: str) -> None:
+    one = Op(100, data=7, again=80, cached=KEPT // 2)
+    call = [Op(20 + at, data=8, cached=KEPT // 2) for at in range(3)]
+    assert durations(engine, one, *call, one)[-1] == 80
+
+
 def test_an_event_can_take_a_stream_some_time(engine: str) -> None:
     record, op = Do(Code.RECORD, stream=0, latency=30), Do(Code.LAUNCH, stream=0, ops=[Op(100, gap=7)])
     whole = program(op, record, record, op, Do(Code.SYNC_EVENT, target=2), devices=[0], engines=1)

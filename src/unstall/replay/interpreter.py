@@ -252,8 +252,7 @@ class Replay:
                         time, ended = self._serve(engine, needs[number], time, duration)
                         if ended > time and needs[number].share:
                             recent = self._recent.setdefault(on, deque(maxlen=RECENT))
-                            before = recent[-1].before + recent[-1].cached if recent else 0
-                            recent.append(_Served(time, ended, alone, before, op_cached[number], op_data[number]))
+                            recent.append(_Served(time, ended, alone, op_cached[number], op_data[number]))
                     op_start[number] = time
                     self._op_end[first_op + number] = ready[on] = ended
                     finished = max(finished, ended)
@@ -297,16 +296,20 @@ class Replay:
     def _duration(self, on: int, data: int, duration: int, again: int, cached: int) -> int:
         """Returns how long an op on stream `on` takes alone: `again` if it repeats one of the last ops of this stream,
         as it has the same data and the same `duration`, and its data is still in the L2 cache. It may not be, since the
-        ops in between used the cache, too.
+        ops in between used the cache for other data. Ops of the same data in a row used it once.
         """
-        recent = self._recent.get(on, deque())
-        same = next((op for op in reversed(recent) if (op.data, op.duration) == (data, duration)), None)
-        if not again or not data or same is None:
-            return duration
-        used = recent[-1].before + recent[-1].cached - same.before
-        alone, gone = _lost(cached), _lost(max(used, cached))
-        more = abs(duration - again) * (gone - alone) // (WHOLE - alone) if alone < WHOLE else 0
-        return again + (more if duration > again else -more)
+        alone, used = _lost(cached), cached
+        later_data = 0  # of the op after the one at hand
+        for same in reversed(self._recent.get(on, ())):
+            if not again or not data or _lost(used) == WHOLE > alone:
+                break
+            if (same.data, same.duration) == (data, duration):
+                gone = _lost(used)
+                more = abs(duration - again) * (gone - alone) // (WHOLE - alone) if alone < WHOLE else 0
+                return again + (more if duration > again else -more)
+            used += 0 if same.data == data or (same.data and same.data == later_data) else same.cached
+            later_data = same.data
+        return duration
 
     def _missing(self, device_of_stream: list[int], on: int, cached: int, data: int, time: int) -> int:
         """Returns how much of the data of an op on stream `on` that was in the L2 cache is no longer there, because
@@ -338,14 +341,11 @@ class Replay:
 
 
 class _Served(NamedTuple):
-    """When an op ran, how long it takes alone, how much of the cache the ops before it on its stream used, what it used
-    itself, both in thousandths, and the number of its data.
-    """
+    """When an op ran, how long it takes alone, what it used of the cache in thousandths, and the number of its data."""
 
     begun: int
     ended: int
     duration: int
-    before: int
     cached: int
     data: int
 

@@ -198,6 +198,17 @@ def test_the_calls_nearest_in_size_that_were_measured_in_loops_tell_what_loops_t
     assert CostTable(FAMILIES["indexing"], "float32 gather", calls[1:2], _H200).repeated((1, 8, 1, 8), _H200) == []
 
 
+@pytest.mark.parametrize(("size", "of_smaller"), [(1 << 19, 0.5), (1 << 21, 0.72), (1 << 23, 0.28)])
+def test_a_loop_is_more_like_one_that_loses_as_much_of_its_data_from_the_cache(size: int, of_smaller: float) -> None:
+    """It moves 7, 27 or 107 % of the L2 cache; the measured loops half as much and twice as much."""
+    sizes = size >> 1, size << 1
+    calls = [MeasuredCall((1, each, 1, each), (0,), (9_000,), (), (), (8_000, 1_000)) for each in sizes]
+    table = CostTable(FAMILIES["indexing"], "float32 gather", calls, _H200)
+    weights = {call.dims[1]: weight for call, weight in table.repeated((1, size, 1, size), _H200)}
+
+    assert weights[sizes[0]] == pytest.approx(of_smaller, abs=0.01)
+
+
 @pytest.mark.parametrize(
     "row",
     [

@@ -6,7 +6,7 @@ import numpy as np
 from virtual.simulate.runs import begin, ops
 
 from unstall.virtual.log import RECORD, USE
-from unstall.virtual.simulation.data_numbers import DataNumbers, part_of
+from unstall.virtual.simulation.data_numbers import DataNumbers
 
 Uses = list[tuple[int, int, int]]
 
@@ -50,8 +50,11 @@ def test_memory_that_was_freed_and_is_taken_again_is_the_same() -> None:
     assert after[0] != before == after[1]
 
 
-def test_parts_of_a_call_use_other_memory_than_each_other() -> None:
-    assert len({part_of(77, nth) for nth in range(10)}) == 10
+def test_memory_whose_place_is_unknown_is_like_no_other() -> None:
+    found = _numbers(DataNumbers(), [(4, 16, 64)], [(20, 0, 64)], [(-4, 16, 64)], [(4, 16, 64)])
+
+    assert len(set(found)) == 3
+    assert found[0] == found[3]
 
 
 def test_a_call_whose_result_gets_the_memory_of_the_one_before_repeats_it() -> None:

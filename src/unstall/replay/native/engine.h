@@ -46,10 +46,9 @@ typedef struct {
     const Py_ssize_t *joint; /* by op: the member of a joint operation that it is, or -1; NULL if there are none */
 } Program;
 
-/* When an op ran, how long it takes alone, how much of the cache the ops before it on its stream used, what it uses
-   itself, in thousandths, and with which data. */
+/* When an op ran, how long it takes alone, what it uses of the cache, in thousandths, and with which data. */
 typedef struct {
-    int64_t begun, ended, duration, before;
+    int64_t begun, ended, duration;
     int32_t cached, data;
 } Served;
 
@@ -64,7 +63,7 @@ typedef struct {
     long long room, next; /* `room` is the capacity, or the launches so far if fewer */
     long long launches; /* in the part at hand, up to the capacity */
     int full;
-    Served recent[RECENT]; /* a ring: its last ops on an engine that serves several at a time */
+    Served *recent; /* a ring: its last ops on engines that serve several at a time; NULL unless gaps are filled */
     int next_recent;
     Py_ssize_t next_op; /* 1 + its first op of the launch at hand that was not seen yet, or 0 */
 } Stream;

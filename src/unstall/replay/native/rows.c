@@ -101,6 +101,9 @@ make_room(const Program *p, State *s)
     }
     for (Py_ssize_t i = 0; i < p->streams; i++) {
         s->streams[i].launches = 0;
+        if (s->fills_gaps && grow(&s->streams[i].recent, RECENT, RECENT, sizeof(Served)) < 0) {
+            return -1;
+        }
     }
     for (Py_ssize_t i = 0; i < p->length; i++) {
         if (p->code[i] == LAUNCH && s->streams[p->stream[i]].launches < s->capacity) {
@@ -128,6 +131,7 @@ release(State *s)
 {
     for (Py_ssize_t i = 0; s->streams && i < s->streams_known; i++) {
         PyMem_Free(s->streams[i].outstanding);
+        PyMem_Free(s->streams[i].recent);
     }
     PyMem_Free(s->clock);
     PyMem_Free(s->free);

@@ -116,14 +116,17 @@ duration_of(const Program *p, const Stream *on, Py_ssize_t op)
 {
     const int64_t duration = p->op_duration[op], again = p->op_again[op];
     const int32_t data = p->op_data[op], cached = p->op_cached[op];
-    for (int number = 1; again && data && number <= RECENT; number++) {
+    const int64_t alone = lost(cached);
+    int64_t used = cached;
+    int32_t later_data = 0; /* of the op after the one at hand */
+    for (int number = 1; again && data && number <= RECENT && (alone == WHOLE || lost(used) < WHOLE); number++) {
         const Served *same = recent(on, number);
         if (same->data == data && same->duration == duration) {
-            const int64_t used = recent(on, 1)->before + recent(on, 1)->cached - same->before;
-            const int64_t alone = lost(cached), gone = lost(later(used, cached));
-            const __int128 more = alone < WHOLE ? (__int128)(duration - again) * (gone - alone) / (WHOLE - alone) : 0;
-            return again + (int64_t)more;
+            const __int128 more = (__int128)(duration - again) * (lost(used) - alone);
+            return again + (alone < WHOLE ? (int64_t)(more / (WHOLE - alone)) : 0);
         }
+        used += same->data && same->data == later_data ? 0 : used_by(same, data);
+        later_data = same->data;
     }
     return duration;
 }
@@ -144,10 +147,9 @@ run_op(const Program *p, State *s, Py_ssize_t op, int64_t time)
             duration = plus(duration, (int64_t)((__int128)p->op_uncached[op] * gone / WHOLE));
         }
         time = serve(s, engine, needs, time, duration, &ended);
-        if (ended > time && p->op_share[op]) {
-            const int64_t before = plus(recent(on, 1)->before, recent(on, 1)->cached);
+        if (s->load && ended > time && p->op_share[op]) {
             on->recent[on->next_recent] =
-                (Served){time, ended, p->op_duration[op], before, p->op_cached[op], p->op_data[op]};
+                (Served){time, ended, p->op_duration[op], p->op_cached[op], p->op_data[op]};
             on->next_recent = (on->next_recent + 1) % RECENT;
         }
     }

@@ -33,8 +33,8 @@ class Kernel:
         size: How much of a multiprocessor's room for thread blocks one block takes, in thousandths.
         cached: How much it reads and writes, in thousandths of the size of the L2 cache.
         uncached_ns: How much longer it takes if other kernels used the L2 cache before it.
-        again: How long it runs if it repeats one of the last two kernels of its stream, with the same data, in
-            thousandths of `duration_ns`.
+        again: How long it runs if it repeats one of the last kernels of its stream, and its data is still in the L2
+            cache, in thousandths of `duration_ns`.
         host_ns: How long the host works before its launch, in addition to the cost of a launch.
         module: The module that it is in, as a number of `Startup.modules`; -1 if it is unknown.
     """

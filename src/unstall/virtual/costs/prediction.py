@@ -153,7 +153,7 @@ class Predictor:
         blocks = [count * grown for count in like.blocks]
         kernels = self._launched(family, table, shape.dims, answer, dtype, blocks, of_lists)
         kernels = self._with_repeats(kernels, family, table, shape.dims, dtype)
-        kernels = self._with_data(kernels, family.work(table.variant, shape.dims).moved)
+        kernels = self._with_data(kernels, table.work(shape.dims, dtype).moved)
         temporaries = table.temporaries(shape.dims, answer, self.roofline.multiprocessors)
         found = Found(table.variant, answer.distance == 0, kernels, temporaries)
         return family.adapt(signature, shape, found, self._target) if family.adapt else found
@@ -239,7 +239,7 @@ class Predictor:
         calls like it that were measured in loops. Half of what the rule says more or less of it than of those counts:
         of 18,826 calls, each left out in turn, the fewest were off like that.
         """
-        near = table.repeated(dims, self.roofline)
+        near = table.repeated(dims, self.roofline, dtype)
         if not near:
             return kernels
         factors = np.array([factor for _, factor in near])
@@ -287,11 +287,16 @@ class Predictor:
             size: How many bytes the call reads and writes.
         """
         used = round(WHOLE * size / self.roofline.l2_bytes)
-        if len(kernels) != 1:
-            return tuple(replace(each, cached=min(used // len(kernels), MOST)) for each in kernels)
         least = self.roofline.floor_ns + size / self.roofline.bytes_per_ns
-        more = max(round(least) - kernels[0].duration_ns, 0) if used < LOST else 0
-        return (replace(kernels[0], cached=min(used, MOST), uncached_ns=more),)
+        is_known = len(kernels) == 1 and used < LOST
+        return tuple(
+            replace(
+                each,
+                cached=min(used, MOST),
+                uncached_ns=max(round(least) - each.duration_ns, 0) if is_known else 0,
+            )
+            for each in kernels
+        )
 
     def _kernels(
         self, answer: Estimate, rate: int, blocks: Sequence[float], of_lists: Signature | None

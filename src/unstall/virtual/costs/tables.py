@@ -114,7 +114,7 @@ class CostTable:
         self._dtype = variant.partition(" ")[0]
         self._weights = np.array([axis.weight for axis in family.axes])
         self._places = self._place(np.array([call.dims for call in calls], float))
-        works = [self._work(call.dims, self._dtype) for call in calls]
+        works = [self.work(call.dims, self._dtype) for call in calls]
         total = np.array([max(call.total_ns, 1) for call in calls], float)
         self._factors = np.log(total / [measured_on.ns(work, self._dtype) for work in works])
         choice = family.choice
@@ -158,7 +158,7 @@ class CostTable:
             same = np.flatnonzero(distances < _SAME)
             factor = float(self._factors[same].mean())
         else:
-            held = self._measured_on.holds(self._work(dims, dtype))
+            held = self._measured_on.holds(self.work(dims, dtype))
             alike = roofline.multiprocessors == self._measured_on.multiprocessors
             factor = self._between(as_full, near, distances[near], held, alike=alike)
         total = self._ns_on(dims, roofline, dtype, factor)
@@ -217,7 +217,7 @@ class CostTable:
             rounds = self._family.rounds(each, self._named(like), self._measured_on.multiprocessors)
             if rounds is None:
                 return None
-            work = self._work(each, self._dtype)
+            work = self.work(each, self._dtype)
             usual, whole = (
                 self._measured_on.ns(one, self._dtype) for one in (work, work._replace(flops=rounds * work.flops))
             )
@@ -282,7 +282,7 @@ class CostTable:
             factor: The logarithm of the time of the call on the measured GPU, over the time that
                 the roofline gives.
         """
-        work, dtype, times = self._work(dims, dtype), dtype or self._dtype, float(np.exp(factor))
+        work, dtype, times = self.work(dims, dtype), dtype or self._dtype, float(np.exp(factor))
         usual = roofline.ns(work, dtype) * times
         memory, before = roofline.memory_ns(work), self._measured_on.memory_ns(work)
         others = self._measured_on.multiprocessors / roofline.multiprocessors
@@ -301,14 +301,15 @@ class CostTable:
             roofline: The roofline of the GPU.
             dtype: The data type of the call; None if it is that of the table.
         """
-        work = self._work(dims, dtype)._replace(multiprocessors=math.inf)
+        work = self.work(dims, dtype)._replace(multiprocessors=math.inf)
         return (roofline.ns(work, dtype or self._dtype) - roofline.floor_ns) * self._best
 
     def _place(self, dims: np.ndarray) -> np.ndarray:
         places: np.ndarray = np.log2(np.maximum(dims, 1.0)) * self._weights
         return places
 
-    def _work(self, dims: tuple[int, ...], dtype: str | None) -> Work:
+    def work(self, dims: tuple[int, ...], dtype: str | None) -> Work:
+        """Returns the work of a call, given its value on each axis of its family, and its data type (see `ask`)."""
         return self._family.work(f"{dtype or self._dtype} {self._variant.partition(' ')[2]}", dims)
 
     def launched_like(self, dims: tuple[int, ...], nearest: MeasuredCall) -> MeasuredCall:
@@ -327,19 +328,22 @@ class CostTable:
         squares = ((self._places[known] - self._place(np.array([dims], float))) ** 2).sum(1)
         return self._calls[known[int(squares.argmin())]]
 
-    def repeated(self, dims: tuple[int, ...], roofline: Roofline) -> list[tuple[MeasuredCall, float]]:
+    def repeated(
+        self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None = None
+    ) -> list[tuple[MeasuredCall, float]]:
         """Returns the calls nearest to a predicted one that were measured in loops, and their weights, whose sum is 1.
         The list is empty if there are none.
 
         Args:
             dims: The predicted call's value on each axis of its family of operators.
             roofline: The roofline of its GPU.
+            dtype: Its data type; None if it is that of the table.
         """
         known = self._with_repeats
         if not known:
             return []
         places = self._places[known] - self._place(np.array([self._as_full(dims, roofline)], float))
-        spilt = self._spilt - _spilt([self._work(dims, self._dtype).moved], roofline)
+        spilt = self._spilt - _spilt([self.work(dims, dtype).moved], roofline)
         places = np.concatenate([places, spilt], 1)
         distances = np.sqrt((places**2).sum(1))
         near = np.argsort(distances, kind="stable")[:_NEIGHBOURS]

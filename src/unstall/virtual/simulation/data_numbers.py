@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 
 from unstall.timeline.columns import I64
 
-_Number = TypeVar("_Number", int, I64)
+_APART = 1 << 44
+"""How far apart allocations are taken to be whose places are unknown: further than any is long."""
 
 
 class DataNumbers:
@@ -43,7 +42,7 @@ class DataNumbers:
             uses: The ranges of memory that they use, in the order of the records, an array of USE. A range of an
                 allocation whose place is not known counts as memory of its own.
         """
-        address = [self._address.get(allocation, allocation) for allocation in uses["allocation"].tolist()]
+        address = [self._address.get(allocation, _APART * allocation) for allocation in uses["allocation"].tolist()]
         begin = np.array(address, np.int64) + uses["offset"]
         mixed = np.zeros(len(uses) + 1, np.uint64)
         for column, factor in ((begin, 0x9E3779B97F4A7C15), (uses["bytes"], 0xC2B2AE3D27D4EB4F)):
@@ -52,10 +51,3 @@ class DataNumbers:
         end = np.cumsum(records["uses"])
         number: I64 = ((sums[end] - sums[end - records["uses"]]) >> np.uint64(33)).astype(np.int64)
         return number
-
-
-def part_of(number: _Number, nth: _Number) -> _Number:
-    """Returns the number of what the op number `nth` of a call uses, of the memory of the call. It is another one for
-    each op, as it uses a part of the memory only. `number` is not 0.
-    """
-    return number ^ nth

@@ -83,7 +83,7 @@ class Op:
         cached: How much the op reads and writes, in thousandths of the size of the L2 cache.
         data: For an op of a CUDA graph, a number of the memory that it reads and writes (`DataNumbers`); else 0.
         uncached: How much longer the op takes if its data is not in the L2 cache.
-        again: How long it runs if it repeats one of the last two ops of its stream, with the same data; 0: as long.
+        again: How long it runs if it repeats one of the last ops of its stream, and its data is cached; 0: as long.
     """
 
     name: str

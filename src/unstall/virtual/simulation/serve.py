@@ -17,7 +17,7 @@ from unstall.virtual.log import DIRECTION_BITS, RECORD, USE, CopyFlag, LogCode, 
 from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.captures import Capture
 from unstall.virtual.simulation.cublas_handles import CublasHandles
-from unstall.virtual.simulation.data_numbers import DataNumbers, part_of
+from unstall.virtual.simulation.data_numbers import DataNumbers
 from unstall.virtual.simulation.log_batch import LogBatch
 from unstall.virtual.simulation.requests import Requests
 from unstall.virtual.simulation.staging import PIECES, Staging, pieces_of
@@ -217,8 +217,7 @@ class Server:
                     recipe = self._batch.recipes(simulation.actions, self._row, self._row + 1)[0]
                     data = int(self._batch.data(self.data, self._row, self._row + 1)[0])
                     own = simulation.actions.recipes.ops_of(int(recipe))
-                    ops = [replace(op, data=data and part_of(data, nth)) for nth, op in enumerate(own)]
-                    capture.add(ops, place)
+                    capture.add([replace(op, data=data) for op in own], place)
 
     def _graph(self, code: int, device: int, stream: int, a: int, b: int) -> None:
         """Handles a record that begins or ends the capture of a CUDA graph, or frees the graph with

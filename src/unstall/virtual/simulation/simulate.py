@@ -16,7 +16,6 @@ from unstall.virtual.costs.model import Costs, Startup
 from unstall.virtual.log import LogCode, RawSignature, Stack, chosen
 from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.captures import Place
-from unstall.virtual.simulation.data_numbers import part_of
 from unstall.virtual.simulation.first_uses import FirstUses
 from unstall.virtual.simulation.hand_overs import EventHandOvers, HandOvers, Join
 from unstall.virtual.simulation.history import History
@@ -292,7 +291,6 @@ class Simulation:
         stream_row = self._streams_of(code, of_row, rows.device, rows.stream)
 
         data = batch.data(self.server.data, first, until)[row[of_row] - first]
-        data = np.where(data != 0, part_of(data, nth), 0)
         ops, op_of, op = self._ops(step, stream_row, rows.device[of_row], data)
         program = Program(
             instructions=Instructions(
