@@ -42,6 +42,7 @@ def test_a_loop_of_exp_takes_what_it_took_on_an_h200(size: int, loop: int, besid
     kernel = _kernel("h200", "exp", size)
 
     assert kernel.duration_ns * kernel.again / WHOLE == pytest.approx(loop, rel=0.15)
+    # Loops of rsqrt of 510,926 elements took 1.08 times as long beside each other, of 521,134 1.44 times.
     assert 1 + kernel.share / WHOLE == pytest.approx(beside, abs=0.25)
 
 

@@ -10,7 +10,7 @@ from virtual.simulate.logs import HOST, LIMITS, MIB
 from virtual.simulate.runs import begin, calls, ops
 
 from unstall.timeline.columns import DeviceKind, HostKind
-from unstall.virtual.log import CopyFlag, LogCode
+from unstall.virtual.log import TIMED, CopyFlag, LogCode
 
 H2D, D2H, D2D = CopyFlag.HOST_TO_DEVICE, CopyFlag.DEVICE_TO_HOST, CopyFlag.DEVICE_TO_DEVICE
 
@@ -313,6 +313,17 @@ def test_streams_evict_each_others_data_unless_they_use_the_same(allocation: int
     met = 4 if captured else 3  # they have a thousandth of the device, and are that much slower beside each other
     expected = [50_000, 50_096, 60_000 + met, 60_116] if longer else [50_000, 50_000 + met, 50_096, 50_096]
     assert lengths == expected
+
+
+@pytest.mark.parametrize(("flags", "later_ns"), [(0, 0), (TIMED, LIMITS.timed_event)])
+def test_an_event_with_timing_takes_the_stream_some_time(flags: int, later_ns: int) -> None:
+    log, simulator = begin()
+    log.launch(10_000)
+    log.write(LogCode.EVENT_RECORD, 1, flags=flags)
+    log.launch(1_000)
+    first, second = ops(simulator.timeline())
+
+    assert second[1] - first[2] == LIMITS.gap + later_ns
 
 
 def test_a_program_that_did_nothing_has_an_empty_timeline() -> None:

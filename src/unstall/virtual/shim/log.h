@@ -35,7 +35,9 @@ enum CopyFlags : uint8_t { PEER = 0, H2D = 1, D2H = 2, D2D = 3, PINNED = 4, NON_
 constexpr uint8_t SIMULATED = 32;
 
 // Flag of OP_BEGIN: the operator has nothing to do with a device.
-constexpr uint8_t ON_HOST = 1, TIMED = 1;
+constexpr uint8_t ON_HOST = 1;
+// Flag of EVENT_RECORD: the device writes down when it happens.
+constexpr uint8_t TIMED = 1;
 
 // What a thread was in before it wrote a record: the innermost open operator.
 enum Within : uint8_t { NO_OPERATOR = 0, DEVICE_OPERATOR, HOST_OPERATOR };

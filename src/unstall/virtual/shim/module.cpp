@@ -136,7 +136,8 @@ PYBIND11_MODULE(_shim, m) {
         arg("device"), arg("priority") = 0);
 
   m.def("new_event", new_event);
-  m.def("record_event", record_event, arg("id"), arg("device"), arg("stream"), arg("timed") = false);
+  m.def("record_event", [](int64_t event, int device, int64_t stream) { record_event(event, device, stream); },
+        arg("id"), arg("device"), arg("stream"));
   m.def("wait_event", wait_event, arg("id"), arg("device"), arg("stream"));
   m.def("sync_event", sync_event, arg("id"));
   m.def("sync_stream", [](int device, int64_t stream) { sync_stream(device, stream); }, arg("device"), arg("stream"));

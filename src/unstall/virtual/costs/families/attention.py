@@ -100,7 +100,7 @@ def rounds(dims: tuple[int, ...], kernels: Sequence[str], multiprocessors: int) 
         return None
     length, each = parts
     one_after_another = math.ceil(dims[0] * math.ceil(length / each) / multiprocessors)
-    return one_after_another * multiprocessors * each / (dims[0] * length)
+    return one_after_another * multiprocessors * each / max(dims[0] * length, 1)
 
 
 def zeroed(signature: Signature) -> tuple[int, ...]:

@@ -174,7 +174,8 @@ def describe(signature: Signature) -> CallShape | None:
         if kind.endswith("_"):  # it does not copy the table
             out = tensors[1]
         index = tensors[-1] if kind == "gather" else tensors[1]
-        pattern = " rows" if 0 in index.strides else ""  # an index names a whole row
+        names_rows = any(size > 1 and not step for size, step in zip(index.sizes, index.strides, strict=True))
+        pattern = " rows" if names_rows else ""
     elif kind.endswith("backward") and "pool" in kind and len(tensors) > 1:
         count = tensors[1].numel // max(1, x.numel)
     elif "pool" in kind or "upsample" in kind:
