@@ -55,6 +55,7 @@ def test_memory_whose_place_is_unknown_is_like_no_other() -> None:
 
     assert len(set(found)) == 3
     assert found[0] == found[3]
+    assert all(_numbers(DataNumbers(), [(1 << 40, 0, 64)], [(-(1 << 20) - 1, 0, 64)]))  # late in a long run
 
 
 def test_a_call_whose_result_gets_the_memory_of_the_one_before_repeats_it() -> None:

@@ -8,6 +8,8 @@ from unstall.timeline.columns import I64
 
 _APART = 1 << 44
 """How far apart allocations are taken to be whose places are unknown: further than any is long."""
+_LARGEST = 1 << 62
+"""Their addresses come round here, after 262,144 allocations."""
 
 
 class DataNumbers:
@@ -42,7 +44,8 @@ class DataNumbers:
             uses: The ranges of memory that they use, in the order of the records, an array of USE. A range of an
                 allocation whose place is not known counts as memory of its own.
         """
-        address = [self._address.get(allocation, _APART * allocation) for allocation in uses["allocation"].tolist()]
+        numbers = uses["allocation"].tolist()
+        address = [self._address.get(number, _APART * number % _LARGEST) for number in numbers]
         begin = np.array(address, np.int64) + uses["offset"]
         mixed = np.zeros(len(uses) + 1, np.uint64)
         for column, factor in ((begin, 0x9E3779B97F4A7C15), (uses["bytes"], 0xC2B2AE3D27D4EB4F)):
