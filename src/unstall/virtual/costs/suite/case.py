@@ -53,15 +53,16 @@ def cases_of(*groups: Callable[[], Calls], rank: int) -> Iterator[Case]:
             yield Case(operator, build, rank)
 
 
-def spread(count: int, *ranges: tuple[int, int], most: int = 1 << 24) -> list[tuple[int, ...]]:
+def spread(count: int, *ranges: tuple[int, int], most: int = 1 << 24, seed: str | None = None) -> list[tuple[int, ...]]:
     """Returns sizes at random, with a fixed seed: each doubling of a size is as likely as any other.
 
     Args:
         count: How many to return.
         ranges: The least and the largest size of each dimension.
         most: The largest product of all sizes.
+        seed: The seed; None for one that follows from `count`.
     """
-    rng = random.Random(count)
+    rng = random.Random(count if seed is None else seed)
     found: list[tuple[int, ...]] = []
     while len(found) < count:
         sizes = tuple(log_uniform(rng, least, largest) for least, largest in ranges)

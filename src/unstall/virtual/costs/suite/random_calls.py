@@ -6,15 +6,13 @@ groups, of which many are powers of two.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from functools import partial
-from math import prod
 from typing import TypeAlias
 
 import torch
 
-from unstall.virtual.costs.suite.case import Arguments, Build, Calls, Case, Make, TensorPool, log_uniform
+from unstall.virtual.costs.suite.case import Arguments, Build, Calls, Case, Make, TensorPool, spread
 
 _EACH = 16
 _MOST = 1 << 25  # elements
@@ -59,22 +57,11 @@ def cases() -> Iterator[Case]:
                 yield Case(operator, build, rank, _HOT.get(operator))
 
 
-def _sizes(what: str, dtype: torch.dtype, *ranges: tuple[int, int], most: int = _MOST, count: int = _EACH) -> _Sizes:
-    """Yields random sizes for an operator. Each doubling is as likely as any other.
-
-    Args:
-        what: The operator. Other operators get other sizes.
-        dtype: The data type, of which the same holds.
-        ranges: The least and the largest size of each dimension.
-        most: The largest product of all sizes.
-        count: How many to return.
-    """
-    draw = random.Random(f"{what} {dtype}")
-    while count:
-        sizes = tuple(log_uniform(draw, *each) for each in ranges)
-        if prod(sizes) <= most:
-            count -= 1
-            yield sizes
+def _sizes(
+    what: str, dtype: torch.dtype, *ranges: tuple[int, int], most: int = _MOST, count: int = _EACH
+) -> list[tuple[int, ...]]:
+    """Returns random sizes (see `spread`) for an operator in a data type. Others get other sizes."""
+    return spread(count, *ranges, most=most, seed=f"{what} {dtype}")
 
 
 def _flat(dtype: torch.dtype) -> Calls:
