@@ -95,12 +95,12 @@ def rounds(dims: tuple[int, ...], kernels: Sequence[str], multiprocessors: int) 
         kernels: The names of the kernels.
         multiprocessors: The number of multiprocessors of the GPU.
     """
-    parts = next(filter(None, (_parts(dims, kernel) for kernel in kernels)), None)
-    if parts is None:
-        return None
-    length, each = parts
-    one_after_another = math.ceil(dims[0] * math.ceil(length / each) / multiprocessors)
-    return one_after_another * multiprocessors * each / max(dims[0] * length, 1)
+    for kernel in kernels:
+        if parts := _parts(dims, kernel):
+            length, each = parts
+            one_after_another = math.ceil(blocks("", dims, kernel) / multiprocessors)
+            return one_after_another * multiprocessors * each / max(dims[0] * length, 1)
+    return None
 
 
 def zeroed(signature: Signature) -> tuple[int, ...]:
