@@ -137,8 +137,9 @@ def _can_repeat(observation: CaseObservation) -> bool:
 
 
 def repeat(observation: CaseObservation, pool: TensorPool, repeater: Repeater) -> None:
-    """Measures what a call takes in loops, unless it has a tensor in host memory: a captured backward with dropout
-    reads its seed on the device, where a forward that was not captured has put none, and copies from the host crash.
+    """Measures what a call takes in loops. Does nothing if one of its tensors is in host memory. Captured copies from
+    the host crash. So does a captured backward with dropout: it reads its seed on the device, but a forward that was
+    not captured has left the seed on the host.
     """
     operator = resolve(observation.case.operator)
     pool.begin()

@@ -217,7 +217,7 @@ class Predictor:
         blocks: Sequence[float],
         of_lists: Signature | None = None,
     ) -> tuple[Kernel, ...]:
-        """Returns the kernels of a call with their thread blocks, and the share of the device that they use by rule.
+        """Returns the kernels of a call with their thread blocks, and with the share of the device that the rule tells.
 
         Args:
             family: The family of its operator.
@@ -235,9 +235,10 @@ class Predictor:
     def _with_repeats(
         self, kernels: tuple[Kernel, ...], family: Family, table: CostTable, dims: tuple[int, ...], dtype: str
     ) -> tuple[Kernel, ...]:
-        """Returns the kernels of a call with how long they take again, and the share of the device that they use, from
-        calls like it that were measured in loops. Half of what the rule says more or less of it than of those counts:
-        of 18,826 calls, each left out in turn, the fewest were off like that.
+        """Returns the kernels of a call with what they take if they are repeated, and with their share of the device.
+        Both come from calls like it that were measured in loops. If the rule tells another share for this call than
+        for those, half of the difference counts (of the logarithms): with each of 18,826 calls left out in turn, the
+        fewest were off like that.
         """
         near = table.repeated(dims, self.roofline, dtype)
         if not near:
