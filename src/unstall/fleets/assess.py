@@ -13,32 +13,19 @@ from numpy.typing import NDArray
 
 from unstall.fleets.edits import balance_stages, no_stragglers
 from unstall.fleets.job import Job
-from unstall.fleets.join import SEND_RECEIVE, name_of
-from unstall.fleets.result import (
-    MOST_LINES,
-    ClockFit,
-    FleetLine,
-    GroupUse,
-    Member,
-    Moment,
-    RankRow,
-    Stage,
-    Straggler,
-)
+from unstall.fleets.result import MOST_LINES, ClockFit, FleetLine, GroupUse, RankRow, Stage, Straggler
 from unstall.fleets.roles import EXCHANGES, PIPELINE
 from unstall.fleets.student import outlying_steps, slower_than_peers
-from unstall.fleets.summarise import KINDS
-from unstall.fleets.summary import Cost, Group, Rank
+from unstall.fleets.summary import Cost
 from unstall.fleets.waiting import by_rank_and_step, covered
 from unstall.fleets.why import Lines, causes_of, lines_of
 from unstall.result import Where
-from unstall.timeline.columns import I64, Bool
-from unstall.timeline.grouping import groups, median, unique
-from unstall.timeline.limits import MOST_RANKS
+from unstall.timeline.columns import I64
+from unstall.timeline.grouping import median, unique
 
 _Reals = NDArray[np.float64]
 _WORTH = 0.01  # of a step: a rank that costs the job less is no straggler
-_MOST_MOMENTS, _MOST_CANDIDATES = 12, 8
+_MOST_CANDIDATES = 8
 _COLUMNS = ((Cost.KERNEL, Cost.COPY), (Cost.HOST, Cost.ASLEEP, Cost.LOADING), (Cost.WAIT,))  # of a line's costs
 
 
@@ -206,7 +193,7 @@ def _waited_for(job: Job) -> I64:
     waiting, first = job.waiting, job.joined.first[:-1]
     last = waiting.last if len(job.joined) else first
     begin = np.where(waiting.blamed >= 0, last - waiting.blame, last)
-    return _a_step(job, begin, last, np.maximum(waiting.blamed, 0), _operation_step(job))
+    return _a_step(job, begin, last, np.maximum(waiting.blamed, 0), operation_step(job))
 
 
 def _a_step(job: Job, start: I64, end: I64, rank: I64, step: I64) -> I64:
@@ -224,7 +211,7 @@ def _a_step(job: Job, start: I64, end: I64, rank: I64, step: I64) -> I64:
     return np.rint(covered(start, end, rank, inside, (len(job.ranks), 1))[:, 0] / job.steps).astype(np.int64)
 
 
-def _operation_step(job: Job) -> I64:
+def operation_step(job: Job) -> I64:
     first = job.joined.first[:-1]
     return np.maximum.reduceat(job.waiting.step, first) if len(job.joined) else np.zeros(0, np.int64)
 
@@ -374,93 +361,6 @@ def stages_of(job: Job, lines: Lines) -> tuple[Stage, ...]:
     )
 
 
-def sends_and_receives(job: Job) -> tuple[_Reals, _Reals]:
-    """Returns `(all, unmatched)`. For each rank of a job, these are the times in which its device does nothing but
-    sends and receives: all of them, and those that were matched with no other rank's. They are in ns per step.
-
-    Unmatched ones are replayed as recorded, with what the rank waits in them.
-    """
-    every, unmatched = np.zeros(len(job.ranks)), np.zeros(len(job.ranks))
-    for index, rank in enumerate(job.ranks):
-        paired = rank.calls.kind == SEND_RECEIVE
-        alone = paired & ~job.matched[index]
-        every[index], unmatched[index] = _alone_in(job, rank, paired), _alone_in(job, rank, alone)
-    return every, unmatched
-
-
-class Absent(msgspec.Struct, frozen=True):
-    """The ranks that have no trace and take part in operations of those that have one.
-
-    Attributes:
-        ranks: The numbers of these ranks.
-        spent_ns: The time in which the device of a rank does nothing but operations with them, from the arrival of the
-            last member that has a trace, in ns per step: the most of all ranks. How long it waits in them is unknown.
-        unmatched_ns: The same, but only of operations in which no other rank that has a trace takes part.
-    """
-
-    ranks: tuple[int, ...]
-    spent_ns: int
-    unmatched_ns: int
-
-
-def absent_of(job: Job) -> Absent:
-    """Returns which ranks have no trace, and how long the others spend in operations with them.
-
-    If a trace does not tell the ranks of a group, these may be any that have no trace.
-    """
-    present = {rank.number for rank in job.ranks}
-    missing = missing_ranks(job)
-    absent: set[int] = set()
-    away_of: dict[Group, list[int]] = {}
-    spent, unmatched = [0.0], [0.0]
-    joined, of_rank = job.joined, dict(groups(job.joined.rank))
-    of_operation = np.diff(joined.first)[joined.operation]
-    for index, rank in enumerate(job.ranks):
-        calls, chosen = rank.calls, np.zeros(len(rank.calls), dtype=np.bool_)
-        here = of_rank.get(index, joined.row[:0])
-        members, waits = np.zeros((2, len(calls)), dtype=np.int64)
-        members[joined.row[here]], waits[joined.row[here]] = of_operation[here], job.waiting.waits[here]
-        sent = (calls.source >= 0) & (calls.target >= 0)
-        for number in unique(calls.group).tolist():
-            group = rank.summary.groups[number]
-            if group not in away_of:
-                away_of[group] = sorted(set(group.ranks) - present) if group.ranks else list(missing)
-            if not (away := away_of[group]):
-                continue
-            with_them = ~sent | np.isin(calls.source, away) | np.isin(calls.target, away)
-            with_them &= (calls.group == number) & ((group.size < 0) | (members < group.size))
-            if with_them.any():
-                chosen |= with_them
-                absent.update(away)
-        spent.append(_alone_in(job, rank, chosen, waits))
-        unmatched.append(_alone_in(job, rank, chosen & ~job.matched[index], waits))
-    return Absent(tuple(sorted(absent)), round(max(spent)), round(max(unmatched)))
-
-
-def missing_ranks(job: Job) -> tuple[int, ...]:
-    """Returns the numbers of the ranks of the job that have no trace, as far as the traces tell them."""
-    world = world_size(job)
-    known = {number for group in job.joined.groups for number in group.ranks}
-    expected = set(range(world)) if world is not None and world < MOST_RANKS else known
-    return tuple(sorted(expected - {rank.number for rank in job.ranks}))
-
-
-def world_size(job: Job) -> int | None:
-    """Returns the number of ranks of the job. None if no trace says it."""
-    return next((rank.summary.world_size for rank in job.ranks if rank.summary.world_size is not None), None)
-
-
-def _alone_in(job: Job, rank: Rank, chosen: Bool, after: I64 | int = 0) -> float:
-    """Returns the time in which the device of a rank does nothing but the collectives in the mask `chosen`, in ns per
-    step. The first `after` ns of each collective are left out."""
-    if not chosen.any():
-        return 0.0
-    calls = rank.calls
-    step, ends = calls.step - job.settled.start, np.maximum(calls.ended - calls.beside, calls.started)
-    inside = np.where(chosen, step, -1)
-    return float(covered(calls.started + after, ends, np.zeros_like(step), inside, (1, len(job.settled))).mean())
-
-
 def fleet_lines(job: Job, lines: Lines) -> tuple[FleetLine, ...]:
     """Returns the 50 source lines that cost most, with their costs over all ranks. The costliest line is first.
 
@@ -492,95 +392,6 @@ def fleet_lines(job: Job, lines: Lines) -> tuple[FleetLine, ...]:
         )
     found.sort(key=lambda line: -(line.device_ns + line.host_ns + line.wait_ns))
     return tuple(found[:MOST_LINES])
-
-
-def moments_of(job: Job) -> tuple[Moment, ...]:
-    """Returns up to 12 collectives in which the ranks waited longest, the longest first.
-
-    Each step of a program repeats the same collectives. Of collectives with the same group and the same position in a
-    step, only the one with the longest wait is returned.
-    """
-    joined, waiting = job.joined, job.waiting
-    if not len(joined):
-        return ()
-    waited = np.add.reduceat(waiting.waits, joined.first[:-1])
-    step = _operation_step(job)
-    position = joined.of_members(job.ranks, "position")[joined.first[:-1]]
-    taken: set[tuple[int, int]] = set()
-    chosen: list[int] = []
-    for operation in np.argsort(-waited, kind="stable").tolist():
-        key = (int(joined.group[operation]), int(position[operation]))
-        if key in taken or step[operation] < 0 or waited[operation] <= 0:
-            continue
-        taken.add(key)
-        chosen.append(operation)
-        if len(chosen) == _MOST_MOMENTS:
-            break
-    return tuple(_moment(job, each, int(waited[each]), int(step[each]), int(position[each])) for each in chosen)
-
-
-def _moment(job: Job, operation: int, waited: int, step: int, position: int) -> Moment:
-    joined, waiting = job.joined, job.waiting
-    rows = np.arange(joined.first[operation], joined.first[operation + 1])
-    free = [_free_since(job, int(row)) for row in rows]
-    begin = min([*free, *(int(each) for each in waiting.start[rows])])
-    order = sorted(range(len(rows)), key=lambda at: int(waiting.start[rows[at]]))
-    blamed = int(waiting.blamed[operation])
-    sent = max(int(job.ranks[joined.rank[row]].calls.sent[joined.row[row]]) for row in rows)
-    return Moment(
-        kind=KINDS[int(joined.kind[operation])].value,
-        group=name_of(joined.groups[int(joined.group[operation])]),
-        step=step + 1,
-        number=position + 1,
-        sent_bytes=sent if sent >= 0 else None,
-        waited_ns=waited,
-        for_rank=job.ranks[blamed].number if blamed >= 0 else None,
-        members=tuple(
-            Member(
-                rank=job.ranks[int(joined.rank[rows[at]])].number,
-                free=free[at] - begin,
-                start=int(waiting.start[rows[at]]) - begin,
-                end=int(waiting.end[rows[at]]) - begin,
-                doing=_doing(job, int(rows[at])),
-            )
-            for at in order
-        ),
-    )
-
-
-def _free_since(job: Job, member: int) -> int:
-    """Returns when a rank's previous collective ended, in ns on the job's common clock. If the rank has no earlier
-    collective in this step, returns when the step began.
-
-    `member` is the rank's part of the collective, as a row of `job.joined`.
-    """
-    index = int(job.joined.rank[member])
-    rank, row = job.ranks[index], int(job.joined.row[member])
-    calls = rank.calls
-    started = int(calls.started[row])
-    earlier = calls.ended[calls.ended <= started]
-    step = int(calls.step[row])
-    begin = int(rank.step_start[step]) if step >= 0 else started
-    local = max(int(earlier.max(initial=begin)), min(begin, started))
-    waiting = job.waiting
-    clock = waiting.clock_of[index : index + 1]
-    return int(waiting.clocks.aligned(clock, np.array([min(local, started) + int(waiting.zero[index])]))[0])
-
-
-def _doing(job: Job, member: int) -> Where | None:
-    """Returns the source line at which a rank spent most of the time between its previous collective and this one.
-    Returns None if no line is known.
-
-    `member` is the rank's part of the collective, as a row of `job.joined`.
-    """
-    rank = job.ranks[int(job.joined.rank[member])]
-    row = int(job.joined.row[member])
-    costs, calls = rank.costs, rank.calls
-    inside = (costs.step == calls.step[row]) & (costs.stretch == calls.position[row]) & (costs.place >= 0)
-    if not inside.any():
-        return None
-    total = np.bincount(costs.place[inside], costs.time[inside], len(rank.summary.places))
-    return rank.summary.places[int(total.argmax())]
 
 
 def spread(values: Sequence[float] | _Reals | I64) -> float:
