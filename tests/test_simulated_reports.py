@@ -76,4 +76,5 @@ def test_a_program_that_put_nothing_on_the_gpu_is_told_so() -> None:
 
     report = explain(recorded(idle, recorder="virtual").timeline())
     assert report.verdict.text.startswith("No device work was put on the virtual GPU")
+    assert report.verdict.text.endswith("Child processes are left out.")
     assert "record" not in str(report)

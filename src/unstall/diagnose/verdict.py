@@ -281,7 +281,8 @@ def _no_device_work(run: Run) -> Verdict:
         )
         if most:
             return Verdict(bound_by="none", basis="recorded", text=took)
-        return _nothing("was put on the virtual GPU", ": did the program move anything to CUDA?")
+        end = ": did this process move anything to CUDA? Child processes are left out."
+        return _nothing("was put on the virtual GPU", end)
     launches = int(np.isin(run.timeline.host.kind, (HostKind.LAUNCH, HostKind.GRAPH_LAUNCH)).sum())
     if launches:
         found = counted(launches, "launch")
