@@ -50,4 +50,4 @@ class NvtxRange:
 
 costs = simulator.costs.host
 ns = {"record_function": range_ns(torch.profiler.record_function("range")), "nvtx": range_ns(NvtxRange())}
-print(json.dumps(places | {"ns": ns, "host": {"mark": costs.mark, "nvtx": costs.nvtx, "frame": costs.frame}}))
+print(json.dumps(places | {"ns": ns, "host": {"mark": costs.mark, "nvtx": costs.nvtx, "bytecode": costs.bytecode}}))
