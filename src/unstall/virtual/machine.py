@@ -295,8 +295,9 @@ class Machine:
         self._shim = load(options.devices, options.numerics)
         self.simulator = Simulator(self._shim, options)
         properties = _properties(options)
-        has_tf32 = properties[0].major >= FIRST_WITH_TF32 and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
-        self._shim.configure(options.devices, options.numerics, self.simulator, has_tf32)
+        major = properties[0].major
+        has_tf32 = major >= FIRST_WITH_TF32 and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
+        self._shim.configure(options.devices, options.numerics, self.simulator, major, has_tf32)
         attach(self.simulator, properties)
         guarded_waits.connect(self._shim, self.simulator)
         blamed_faults.connect(self.simulator)

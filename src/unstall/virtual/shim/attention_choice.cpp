@@ -1,5 +1,7 @@
-// Which kernel scaled_dot_product_attention takes on a GPU of compute capability 9.0: in the order of torch >= 2.11
-// with cuDNN 9.19, as an H200 chose (cuDNN, flash, memory-efficient, math), for what each of them can.
+// Which kernel scaled_dot_product_attention takes, by the GPU's compute capability: in the order of torch >= 2.11 with
+// cuDNN 9.19, for what each of them can (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp). An H200 chose the same:
+// cuDNN, flash, memory-efficient, math.
+#include "devices.h"
 #include "kernels.h"
 
 #include <ATen/Context.h>
@@ -14,9 +16,12 @@ using sdp::sdp_params;
 
 constexpr auto half_types = std::to_array<at::ScalarType>({at::kHalf, at::kBFloat16});
 constexpr auto efficient_types = std::to_array<at::ScalarType>({at::kHalf, at::kFloat, at::kBFloat16});
+constexpr auto efficient_types_of_turing = std::to_array<at::ScalarType>({at::kHalf, at::kFloat});
 constexpr int64_t LARGEST_HEAD = 256;
-// CUTLASS reads 16 bytes at a time.
-constexpr int64_t EFFICIENT_ALIGNMENT_BYTES = 16;
+// What the tensor cores read at a time.
+constexpr int64_t ALIGNED_BYTES = 16;
+// The first numbers of compute capabilities.
+constexpr int AMPERE = 8, HOPPER = 9, BLACKWELL = 10;
 
 bool on_one_gpu(const sdp_params& p) {
   return p.query.is_cuda() && p.key.is_cuda() && p.value.is_cuda();
@@ -39,13 +44,17 @@ bool can_cudnn(const sdp_params& p, bool debug) {
     if (debug) TORCH_WARN("cuDNN SDPA is not deterministic.");
     return false;
   }
-  return on_one_gpu(p) && sdp::check_tensor_shapes(p, debug) && sdp::check_tensor_dtype(p, half_types, debug) &&
-      sdp::check_attn_mask_shape(p, debug) && sdp::check_nonzero_sequence_lengths_dense(p, debug) &&
+  return settings().major >= AMPERE && on_one_gpu(p) && sdp::check_tensor_shapes(p, debug) &&
+      sdp::check_tensor_dtype(p, half_types, debug) && sdp::check_attn_mask_shape(p, debug) && sdp::check_nonzero_sequence_lengths_dense(p, debug) &&
       sdp::check_last_dim_stride_equals_1_dense<true>(p, debug) &&
       sdp::check_batch_size_and_num_heads_dense<true, false>(p, debug) && cudnn_shapes(p);
 }
 
 bool can_flash(const sdp_params& p, bool debug) {
+  if (settings().major < AMPERE) {
+    if (debug) TORCH_WARN("Flash attention only supports gpu architectures in the range [sm80, sm121].");
+    return false;
+  }
   if (!sdp::check_runtime_disabled_flash(p, debug) || !on_one_gpu(p) || !sdp::check_tensor_shapes(p, debug) ||
       !sdp::check_for_attn_mask(p, debug))
     return false;
@@ -71,7 +80,8 @@ bool can_efficient(const sdp_params& p, bool debug) {
   if (!sdp::check_runtime_disabled_mem_efficient(p, debug) || !on_one_gpu(p) || !sdp::check_tensor_shapes(p, debug))
     return false;
   int64_t head = p.query.size(-1), value_head = p.value.size(-1);
-  int64_t alignment = EFFICIENT_ALIGNMENT_BYTES / p.query.element_size();
+  bool on_tensor_cores = settings().major >= AMPERE || p.query.element_size() == 2;
+  int64_t alignment = on_tensor_cores ? ALIGNED_BYTES / p.query.element_size() : 1;
   if (head != p.key.size(-1) || head % alignment || value_head % alignment || !head || !value_head) {
     if (debug)
       TORCH_WARN(
@@ -81,12 +91,15 @@ bool can_efficient(const sdp_params& p, bool debug) {
   }
   return sdp::check_nonzero_sequence_lengths_dense(p, debug) &&
       sdp::check_last_dim_stride_equals_1_dense<false>(p, debug) &&
-      sdp::check_batch_size_and_num_heads_dense<false>(p, debug) && sdp::check_tensor_dtype(p, efficient_types, debug);
+      sdp::check_batch_size_and_num_heads_dense<false>(p, debug) &&
+      (settings().major >= AMPERE ? sdp::check_tensor_dtype(p, efficient_types, debug)
+                                  : sdp::check_tensor_dtype(p, efficient_types_of_turing, debug));
 }
 
-// Once, so that it does not overwrite an order that the program sets later, or by sdpa_kernel(set_priority=True).
+// cuDNN is first on the GPUs on which torch prefers it. Once, so that it does not overwrite an order that the program sets later, or by sdpa_kernel(set_priority=True).
 const std::array<SDPBackend, at::num_sdp_backends>& order(std::array<SDPBackend, at::num_sdp_backends>& chosen) {
   static const bool initialised = [] {
+    if (settings().major != HOPPER && settings().major != BLACKWELL) return true;
     at::globalContext().setSDPPriorityOrder(
         {int64_t(SDPBackend::cudnn_attention), int64_t(SDPBackend::flash_attention),
          int64_t(SDPBackend::efficient_attention), int64_t(SDPBackend::math)});

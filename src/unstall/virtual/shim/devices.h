@@ -15,7 +15,8 @@ struct Settings {
   int devices = 1;
   bool skip = false; // numerics="skip": shapes without values
   bool as_device = false; // numerics="device": see device_values.h
-  bool has_tf32 = true; // the devices have it
+  int major = 9; // the first number of the devices' compute capability
+  bool has_tf32 = true; // the devices have it, and it is not switched off
 };
 Settings& settings();
 

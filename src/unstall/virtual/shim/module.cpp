@@ -24,7 +24,7 @@ namespace py = pybind11;
 namespace unstall {
 namespace {
 
-void configure(int devices, const std::string& numerics, py::object simulator, bool has_tf32) {
+void configure(int devices, const std::string& numerics, py::object simulator, int major, bool has_tf32) {
   if (devices < 1 || devices > MOST_DEVICES)
     throw py::value_error("devices must be from 1 to " + std::to_string(MOST_DEVICES));
   if (numerics != "real" && numerics != "skip" && numerics != "device")
@@ -32,6 +32,7 @@ void configure(int devices, const std::string& numerics, py::object simulator, b
   settings().devices = devices;
   settings().skip = numerics == "skip";
   settings().as_device = numerics == "device";
+  settings().major = major;
   settings().has_tf32 = has_tf32;
   if (settings().as_device) register_device_values();
   set_simulator(simulator.ptr());
@@ -101,7 +102,7 @@ PYBIND11_MODULE(_shim, m) {
   register_kernels();
 
   m.def("configure", configure, arg("devices"), arg("numerics"), arg("simulator") = py::none(),
-        arg("has_tf32") = true);
+        arg("major") = 9, arg("has_tf32") = true);
   m.def("take", taken);
   m.def("signatures", [](size_t first) { return py::reinterpret_steal<py::object>(signatures_from(first)); });
   m.def("names", names_from);

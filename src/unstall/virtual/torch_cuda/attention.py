@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 AMPERE = 8
 LARGEST_HEAD = 256
 ALIGNED_BYTES = 16
+HALF_BYTES = 2
 
 
 def against_flash(params: SDPAParams, major: int) -> Iterator[str]:
@@ -48,11 +49,15 @@ def against_efficient(params: SDPAParams, major: int) -> Iterator[str]:
     import torch
 
     query, key, value = params.query, params.key, params.value
-    if query.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        yield f"Expected query, key and value to be of dtype: {{Half, Float, BFloat16}}, not {query.dtype}."
-    sizes = [each.size(-1) * each.element_size() for each in (query, value)]
-    if query.size(-1) != key.size(-1) or any(size % ALIGNED_BYTES for size in sizes):
-        yield f"Mem efficient attention requires last dimension of inputs to be divisible by {ALIGNED_BYTES} bytes."
+    types = {torch.float16: "Half", torch.float32: "Float"}
+    if major >= AMPERE:
+        types[torch.bfloat16] = "BFloat16"
+    if query.dtype not in types:
+        yield f"Expected query, key and value to be of dtype: {{{', '.join(types.values())}}}, not {query.dtype}."
+    on_tensor_cores = major >= AMPERE or query.element_size() == HALF_BYTES
+    alignment = ALIGNED_BYTES // query.element_size() if on_tensor_cores else 1
+    if query.size(-1) != key.size(-1) or query.size(-1) % alignment or value.size(-1) % alignment:
+        yield f"Mem efficient attention requires last dimension of inputs to be divisible by {alignment}."
 
 
 def attention_names(runtime: Runtime) -> dict[str, object]:
