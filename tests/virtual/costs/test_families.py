@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
-from unstall.virtual.costs.families import CallShape, attention, describe
+from unstall.virtual.costs.families import FAMILIES, CallShape, attention, describe, reductions
+from unstall.virtual.costs.gpu_file import gpu_named
+from unstall.virtual.costs.roofline import roofline_of
 from unstall.virtual.costs.signature import Signature, TensorSpec, contiguous_strides
+from unstall.virtual.costs.tables import CostTable, of_rows
 
 
 def _shape(name: str, *inputs: object, result: TensorSpec) -> CallShape:
@@ -91,3 +97,62 @@ def test_thread_blocks_of_attention_come_in_rounds() -> None:
     assert odd == 1.0
     assert attention.rounds((1, 100, 512, 64), [EFFICIENT], 132) == pytest.approx(132 * 64 / 100)
     assert attention.rounds((12, 512, 512, 64), ["cudnn_generated_fort_native_sdpa"], 132) is None
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_calls_of_a_variant_have_as_many_coordinates(family: str) -> None:
+    file = gpu_named("h200").file
+    geometry = FAMILIES[family].geometry
+    for variant, table in file.tables[family].items() if geometry else ():
+        calls = of_rows(table, len(FAMILIES[family].axes), file.sequences)
+        assert len({len(geometry(variant, call.dims, 132)) for call in calls}) == 1
+
+
+def test_a_thread_of_a_reduction_adds_up_four_columns_if_four_divides_them() -> None:
+    told = reductions.geometry("float32 sum RK", (1_024, 4_096, 1_024, 4), 132)
+    odd = reductions.geometry("float32 sum RK", (1_023, 4_096, 1_023, 4), 132)
+
+    assert told[2] == 2.0  # doublings: four results of a thread
+    assert odd[2] == 0.0
+
+
+def test_times_of_columns_are_predicted_from_the_others() -> None:
+    """Their mean error is 12 %; without what `reductions` knows of threads and blocks, it is 21 %."""
+    gpu = gpu_named("h200")
+    roofline = roofline_of(gpu.file.peaks, gpu.file.device.l2_bytes, gpu.file.device.multiprocessors)
+    calls = of_rows(gpu.file.tables["reduction"]["float32 sum RK"], 4, gpu.file.sequences)
+    table = CostTable(reductions.FAMILY, "float32 sum RK", calls, roofline)
+    logs = [
+        math.log(table.ask(call.dims, roofline, without=np.arange(len(calls)) == at).total_ns / call.total_ns)
+        for at, call in enumerate(calls)
+    ]
+
+    assert np.abs(logs).mean() < 0.15
+
+
+def test_a_sampled_image_is_described_by_its_channels_and_the_pixels_of_its_grid() -> None:
+    x, grid, out = _tensor(2, 8, 50, 60), _tensor(2, 10, 12, 2), _tensor(2, 8, 10, 12)
+    ours, cudnns = (
+        _shape("grid_sampler_2d", x, grid, 0, 0, False, result=out),
+        _shape("cudnn_grid_sampler", x, grid, result=out),
+    )
+
+    assert ours.dims[2:] == cudnns.dims[2:] == (8, 2 * 10 * 12)
+
+
+def test_half_precision_stands_for_the_other_half_with_the_kernels_of_one_library() -> None:
+    x = _tensor(2, 8, 128, 64, dtype="float16")
+    shape = _shape("_scaled_dot_product_cudnn_attention", x, x, x, None, False, ("s", False), False, False, result=x)
+    file = gpu_named("h200").file
+
+    known = next(variant for variant in shape.variants if variant in file.tables["attention"])
+    assert known == "bfloat16 cudnn forward full"
+
+
+def test_a_copy_to_places_in_the_tensor_itself_is_no_copy_of_all_of_it() -> None:
+    x, places, rows = _tensor(1_000, 64), _tensor(10, dtype="int64"), _tensor(10, 64)
+    described = describe(Signature("aten::index_copy_", "", (x, 0, places, rows), (x,)))
+
+    assert described is not None
+    assert described[0].name == "other"
+    assert described[1].variants[0] == "float32 index_copy_"

@@ -22,6 +22,8 @@ from unstall.virtual.costs.tables import of_rows
 
 _IN_MODELS = Path(__file__).with_name("in_models.json")
 
+_KERNELS = len(gpu_named("h200").file.kernels)
+
 
 def _tensor(*sizes: int, dtype: str = "float32") -> TensorSpec:
     return TensorSpec(dtype, sizes, contiguous_strides(sizes))
@@ -66,8 +68,8 @@ def test_a_gpu_answers_for_a_linear_layer(name: str) -> None:
     assert dict(cost.workspaces)["cublaslt"] == 1 << 20
 
 
-def test_a_file_of_less_than_ten_megabytes_holds_a_gpu() -> None:
-    assert len(encode(gpu_named("h200").file)) < 10_000_000
+def test_a_file_of_less_than_eleven_megabytes_holds_a_gpu() -> None:
+    assert len(encode(gpu_named("h200").file)) < 11_000_000
 
 
 def test_operators_within_models_take_what_they_took() -> None:
@@ -209,8 +211,8 @@ def test_a_gpu_that_is_not_there_is_named_with_those_that_are() -> None:
         {"startup": {"cold": {"brief_ns": 0}}, "kernel_modules": []},
         {"startup": {"early": 1e9}, "kernel_modules": []},
         {"kernel_blocks": [[128, 32, 0]]},
-        {"kernel_blocks": [[-1, 32, 0]] * 5_098},
-        {"kernel_blocks": [[10**400, 32, 0]] * 5_098},
+        {"kernel_blocks": [[-1, 32, 0]] * _KERNELS},
+        {"kernel_blocks": [[10**400, 32, 0]] * _KERNELS},
         {"startup": {"modules": [5], "shared": [[7, [1]]]}, "kernel_modules": []},
     ],
 )

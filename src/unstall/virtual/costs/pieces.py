@@ -108,15 +108,16 @@ def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
     return split
 
 
-def _if_expanded(split: Callable[[Signature], tuple[Piece, ...]]) -> Callable[[Signature], tuple[Piece, ...]]:
-    """Returns a function that splits a call as `split` does if an argument is expanded, and else
-    leaves it as one piece. Calls with an expanded argument were not measured as a whole.
+def _if_uneven(split: Callable[[Signature], tuple[Piece, ...]]) -> Callable[[Signature], tuple[Piece, ...]]:
+    """Returns a function that splits a call as `split` does if an argument is expanded, or if not all
+    have the same layout, and else leaves it as one piece. Only the latter were measured as a whole.
     """
 
-    def split_expanded(signature: Signature) -> tuple[Piece, ...]:
-        return split(signature) if any(0 in each.strides for each in signature.tensors) else (Piece(signature),)
+    def split_uneven(signature: Signature) -> tuple[Piece, ...]:
+        layouts = {each.strides for each in signature.tensors}
+        return split(signature) if len(layouts) > 1 or any(0 in each for each in layouts) else (Piece(signature),)
 
-    return split_expanded
+    return split_uneven
 
 
 def _shared_heads(signature: Signature) -> tuple[Piece, ...]:
@@ -314,7 +315,7 @@ _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     "aten::_grouped_mm": _grouped,
     "aten::nll_loss2d_forward": _side_by_side(0, 1),
     "aten::nll_loss2d_backward": _side_by_side(2),
-    "aten::mse_loss": _if_expanded(_reduced(2)),
+    "aten::mse_loss": _if_uneven(_reduced(2)),
     "aten::smooth_l1_loss": _reduced(2),
     "aten::huber_loss": _reduced(2),
     "aten::binary_cross_entropy": _reduced(3),

@@ -113,7 +113,7 @@ class CostTable:
         self._kernels = kernels
         self._dtype = variant.partition(" ")[0]
         self._weights = np.array([axis.weight for axis in family.axes])
-        self._places = self._place(np.array([call.dims for call in calls], float))
+        self._places = self._place([call.dims for call in calls], measured_on)
         works = [self.work(call.dims, self._dtype) for call in calls]
         total = np.array([max(call.total_ns, 1) for call in calls], float)
         self._factors = np.log(total / [measured_on.ns(work, self._dtype) for work in works])
@@ -146,8 +146,8 @@ class CostTable:
             dtype: The data type of the call; None if it is that of the table.
             without: For each measured call, whether to leave it out. None: all count.
         """
-        as_full = self._as_full(dims, roofline)
-        distances = np.sqrt(((self._places - self._place(np.array([as_full], float))) ** 2).sum(1))
+        place = self._place([dims], roofline)
+        distances = np.sqrt(((self._places - place) ** 2).sum(1))
         if without is not None:
             distances = np.where(without, np.inf, distances)
         count = min(_NEIGHBOURS, len(distances))
@@ -160,14 +160,21 @@ class CostTable:
         else:
             held = self._measured_on.holds(self.work(dims, dtype))
             alike = roofline.multiprocessors == self._measured_on.multiprocessors
-            factor = self._between(as_full, near, distances[near], held, alike=alike)
+            factor = self._between(dims, self._places[near] - place, near, distances[near], held, alike=alike)
         total = self._ns_on(dims, roofline, dtype, factor)
         if distances[nearest] >= _SAME:
             nearest = self._voted(dims, without, nearest)
         return Estimate(total, self._calls[nearest], float(distances[near[0]]))
 
     def _between(
-        self, dims: tuple[float, ...], near: np.ndarray, distances: np.ndarray, held: bool, *, alike: bool
+        self,
+        dims: tuple[int, ...],
+        places: np.ndarray,
+        near: np.ndarray,
+        distances: np.ndarray,
+        held: bool,
+        *,
+        alike: bool,
     ) -> float:
         """Returns the logarithm of the time of a call over what the roofline gives, from those of the calls near it.
 
@@ -192,10 +199,9 @@ class CostTable:
             weights = weights * np.where(self._held[near] == held, 1.0, _OTHER_SIDE)
             factors = self._factors if held else self._uncached
         factors = factors[near]
-        places = self._places[near] - self._place(np.array([dims], float))
         if not alike:
             return weighted(factors, _on_plane(places, weights))
-        longer = [self._longer(self._calls[index], tuple(max(round(dim), 1) for dim in dims)) for index in near]
+        longer = [self._longer(self._calls[index], dims) for index in near]
         factors = factors + [each or 0.0 for each in longer]
         if None not in longer:
             weights = weights / np.exp(factors)
@@ -252,21 +258,6 @@ class CostTable:
     def _named(self, call: MeasuredCall) -> tuple[str, ...]:
         return tuple(self._kernels[name] for name in call.names)
 
-    def _as_full(self, dims: tuple[int, ...], roofline: Roofline) -> tuple[float, ...]:
-        """Returns the size of a call that would give each multiprocessor of the measured GPU as
-        many thread blocks as a given call gives to those of another GPU. This matters because a
-        multiprocessor with few blocks waits more.
-
-        Args:
-            dims: The given call's value on each axis of its family of operators.
-            roofline: The roofline of the other GPU.
-        """
-        if self._family.axis_of_blocks is None:
-            return dims
-        scaled = [float(dim) for dim in dims]
-        scaled[self._family.axis_of_blocks] *= self._measured_on.multiprocessors / roofline.multiprocessors
-        return tuple(scaled)
-
     def _ns_on(self, dims: tuple[int, ...], roofline: Roofline, dtype: str | None, factor: float) -> float:
         """Returns how long a call takes on a GPU, in ns, from its time on the measured GPU.
 
@@ -304,9 +295,25 @@ class CostTable:
         work = self.work(dims, dtype)._replace(multiprocessors=math.inf)
         return (roofline.ns(work, dtype or self._dtype) - roofline.floor_ns) * self._best
 
-    def _place(self, dims: np.ndarray) -> np.ndarray:
-        places: np.ndarray = np.log2(np.maximum(dims, 1.0)) * self._weights
-        return places
+    def _place(self, dims: Sequence[tuple[int, ...]], roofline: Roofline) -> np.ndarray:
+        """Returns the places of calls on a GPU, an array of shape (calls, axes and `Family.geometry`).
+
+        A multiprocessor with few thread blocks waits more. So if the number of blocks grows with an axis (see
+        `Family.axis_of_blocks`), the size on this axis is the one that would give each multiprocessor of the measured
+        GPU as many.
+
+        Args:
+            dims: For each call, its value on each axis of the family.
+            roofline: The roofline of the GPU.
+        """
+        sizes = np.maximum(np.array(dims, float), 1.0)
+        if (axis := self._family.axis_of_blocks) is not None:
+            sizes[:, axis] *= self._measured_on.multiprocessors / roofline.multiprocessors
+        places: np.ndarray = np.log2(np.maximum(sizes, 1.0)) * self._weights
+        if self._family.geometry is None:
+            return places
+        divided = [self._family.geometry(self._variant, call, roofline.multiprocessors) for call in dims]
+        return np.concatenate([places, np.array(divided, float)], 1)
 
     def work(self, dims: tuple[int, ...], dtype: str | None) -> Work:
         """Returns the work of a call, given its value on each axis of its family, and its data type (see `ask`)."""
@@ -325,7 +332,7 @@ class CostTable:
         known = [at for at in self._with_blocks if self._calls[at].names == nearest.names]
         if not known:
             return nearest
-        squares = ((self._places[known] - self._place(np.array([dims], float))) ** 2).sum(1)
+        squares = ((self._places[known] - self._place([dims], self._measured_on)) ** 2).sum(1)
         return self._calls[known[int(squares.argmin())]]
 
     def repeated(
@@ -342,7 +349,7 @@ class CostTable:
         known = self._with_repeats
         if not known:
             return []
-        places = self._places[known] - self._place(np.array([self._as_full(dims, roofline)], float))
+        places = self._places[known] - self._place([dims], roofline)
         spilt = self._spilt - _spilt([self.work(dims, dtype).moved], roofline)
         places = np.concatenate([places, spilt], 1)
         distances = np.sqrt((places**2).sum(1))

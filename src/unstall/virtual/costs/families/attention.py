@@ -17,6 +17,15 @@ _DROPOUT = {"efficient": (5, 9), "flash": (3, 10), "cudnn": (5, 13)}
 and in a backward call.
 """
 
+_STAND_INS = {
+    "cudnn": (("bfloat16", "cudnn"), ("bfloat16", "flash")),
+    "flash": (("bfloat16", "flash"), ("bfloat16", "cudnn")),
+    "efficient": (("float16", "efficient"), ("bfloat16", "flash")),
+}
+"""By kind of attention with 16 bits, the data types and kinds whose measured calls stand for it, the most similar
+first.
+"""
+
 
 def describe(signature: Signature) -> CallShape | None:
     """Describes a call of fused attention. Returns None if query or key is missing or does not have four dimensions."""
@@ -44,13 +53,11 @@ def describe(signature: Signature) -> CallShape | None:
     direction = "backward" if backward else "forward"
     dims = (query.sizes[0] * query.sizes[1], query.sizes[2], key.sizes[2], query.sizes[3])
     half = query.item_bytes == 2
-    variants = [f"{query.dtype} {kind} {direction} {pattern}{keeps}", f"{query.dtype} {kind} {direction} {pattern}"]
-    variants += [f"{query.dtype} {kind} {direction} {plain}{keeps}", f"{query.dtype} {kind} {direction} {plain}"]
-    for other in ("flash", "cudnn") if half else ("efficient",):
-        variants += [
-            f"{'bfloat16' if half else 'float32'} {other} {direction} {at}" for at in (plain, "causal", "full")
-        ]
-    variants += [f"float32 efficient {direction} {at}" for at in (plain, "full")]
+    ways = f"{pattern}{keeps}", pattern, f"{plain}{keeps}", plain
+    others = _STAND_INS[kind] if half else (("float32", "efficient"),)
+    variants = [f"{query.dtype} {kind} {direction} {way}" for way in ways]
+    variants += [f"{dtype} {other} {direction} {way}" for dtype, other in others for way in (*ways, "causal", "full")]
+    variants += [f"float32 efficient {direction} {way}" for way in (plain, "full")]
     return CallShape(tuple(dict.fromkeys(variants)), dims)
 
 

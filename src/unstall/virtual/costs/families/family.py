@@ -152,6 +152,10 @@ class Family:
             multiprocessor computes whole thread blocks, one after the other. It returns None if the
             kernels are not such, or if the call is computed in a way that the names do not tell.
             None: no kernels are such.
+        geometry: A function of a call's variant and dims, and of the number of multiprocessors. It
+            returns further coordinates of the call beside its axes, in doublings: how its kernels
+            divide the work among threads. Calls of one variant have as many each. None: it is not
+            known, or follows the axes evenly.
     """
 
     name: str
@@ -166,6 +170,7 @@ class Family:
     frees_each: bool = False
     axis_of_blocks: int | None = None
     rounds: Callable[[tuple[int, ...], Sequence[str], int], float | None] | None = None
+    geometry: Callable[[str, tuple[int, ...], int], tuple[float, ...]] | None = None
 
 
 def alike(dtype: str) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 A call is described by the sizes of its input and its output, and by the length of a run: how many
 adjacent elements one index selects. For some kinds of resizing, it is described by the number of
-channels of all images, and by how many pixels a channel has.
+channels of all images, and by how many pixels a channel has; for others, and adaptive pools, a run is the number of
+channels.
 """
 
 from __future__ import annotations
@@ -57,6 +58,15 @@ _IMAGE_BY_IMAGE = (
 )
 """The operators whose threads each compute one pixel, of one channel of one image after the other.
 Sources: torch's UpSampleLinear1d.cu, UpSampleBilinear2d.cu, UpSampleBicubic2d.cu, UpSampleTrilinear3d.cu.
+"""
+_ONE_AFTER_ANOTHER = {
+    "_adaptive_avg_pool2d": -2,
+    "_adaptive_avg_pool2d_backward": -2,
+    "upsample_nearest2d": -2,
+    "upsample_nearest2d_backward": 1,
+}
+"""By operator whose threads each compute a pixel in planes one after the other, or whose blocks have some of one plane,
+where the dimensions of a tensor end that say how many planes there are.
 """
 _THREADS = 1_024
 """How many threads, and so pixels, a thread block of these has."""
@@ -178,8 +188,10 @@ def describe(signature: Signature) -> CallShape | None:
         pattern = " rows" if names_rows else ""
     elif kind.endswith("backward") and "pool" in kind and len(tensors) > 1:
         count = tensors[1].numel // max(1, x.numel)
+        run = prod(x.sizes[: _ONE_AFTER_ANOTHER.get(kind, 0)])
     elif "pool" in kind or "upsample" in kind:
         count = max(x.numel, out.numel) // max(1, min(x.numel, out.numel))
+        run = prod(x.sizes[: _ONE_AFTER_ANOTHER.get(kind, 0)])
         if kind in _IMAGE_BY_IMAGE:
             count, run = prod(out.sizes[:2]), prod((x if "backward" in kind else out).sizes[2:])
     if ("pool" in kind or "upsample" in kind) and x.channels_last:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -104,6 +105,48 @@ def launches(kernel: str, sizes: Iterable[int]) -> list[float] | None:
     return [share / total for share in shares]
 
 
+def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
+    """Returns how many thread blocks each launch of a kernel has, if all tensors have the same size. Returns 0 for
+    other kernels: their number is unknown.
+
+    Args:
+        variant: Not used.
+        dims: As those of `work`.
+        kernel: The name of the kernel.
+    """
+    count, number = _launches(dims)
+    return -(-count // number) if "multi_tensor_apply_kernel" in kernel else 0
+
+
+def _launches(dims: tuple[int, ...]) -> tuple[int, int]:
+    """Returns the number of thread blocks of a call, if all tensors have the same size, and the number of launches."""
+    tensors, elements, lists, _ = dims
+    count = tensors * max(-(-elements // (tensors * _CHUNK_ELEMENTS)), 1)
+    most = _MOST_TENSORS[min(lists, len(_MOST_TENSORS)) - 1]
+    return count, max(-(-count // _MOST_BLOCKS), -(-tensors // most))
+
+
+def geometry(variant: str, dims: tuple[int, ...], multiprocessors: int) -> tuple[float, ...]:
+    """Returns how many thread blocks a launch has, how many elements a block, and how many launches there are, in
+    doublings, if all tensors have the same size.
+
+    With each measured call left out in turn, times were off by 27 % on average, and by 42 without this.
+
+    Args:
+        variant: Not used.
+        dims: As those of `work`.
+        multiprocessors: The number of multiprocessors of the GPU.
+    """
+    count, number = _launches(dims)
+    each = max(dims[1] / count, 1.0)
+    return math.log2(count / (number * multiprocessors)), math.log2(each), 1.5 * math.log2(number)
+
+
 FAMILY = Family(
-    "list", (Axis("tensors"), Axis("elements"), Axis("lists", 2.0), Axis("item_bytes", 0.25)), describe, work
+    "list",
+    (Axis("tensors"), Axis("elements"), Axis("lists", 2.0), Axis("item_bytes", 0.25)),
+    describe,
+    work,
+    blocks=blocks,
+    geometry=geometry,
 )

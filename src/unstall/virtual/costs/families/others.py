@@ -7,9 +7,12 @@ have little in common, so the times of an operator are predicted from measured c
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from math import prod
 
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work, item_bytes
+from unstall.virtual.costs.families.row_launches import below_power, halvings, of_scan
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
 _ALONG: dict[str, int] = {
@@ -18,6 +21,7 @@ _ALONG: dict[str, int] = {
     "_masked_softmax": 2,
     "glu_backward": 2,
     "index_copy": 1,
+    "index_copy_": 1,
     "index_fill_": 1,
     "index_reduce": 1,
     "linalg_cross": 2,
@@ -49,9 +53,33 @@ _MATRICES = (
 )
 """Operators on the matrices in the last two dimensions."""
 _TRANSFORMS = ("_fft_c2c", "_fft_c2r", "_fft_r2c")
+_SCANS = ("_cummax_helper", "_logcumsumexp")
 _SEARCHES = {"searchsorted": 0, "bucketize": 1}
 """By operator that searches for each element, which of its tensors it searches."""
+_GRIDS = {
+    "cudnn_grid_sampler": 1,
+    "cudnn_grid_sampler_backward": 1,
+    "grid_sampler_2d": 1,
+    "grid_sampler_2d_backward": 2,
+}
+"""By operator that samples images, the position of its grid among its tensors."""
+_PLANES = {
+    "_adaptive_avg_pool3d": 3,
+    "_adaptive_avg_pool3d_backward": 3,
+    "_upsample_bicubic2d_aa": 2,
+    "_upsample_bicubic2d_aa_backward": 2,
+    "_upsample_bilinear2d_aa": 2,
+    "_upsample_bilinear2d_aa_backward": 2,
+    "_upsample_nearest_exact2d": 2,
+    "adaptive_max_pool2d": 2,
+    "adaptive_max_pool3d": 3,
+}
+"""By operator on the planes or volumes of images, how many dimensions these have: a thread block has some of one, or
+one pixel of each after the other.
+"""
 _OPTIONS: dict[str, tuple[int, ...]] = {
+    "_embedding_bag": (4,),
+    "_embedding_bag_forward_only": (4,),
     "_linalg_eigh": (2,),
     "_linalg_svd": (2,),
     "_unique2": (2, 3),
@@ -74,7 +102,7 @@ NAMES = (
     "_ctc_loss",
     "_ctc_loss_backward",
     "_embedding_bag",
-    "_int_mm",
+    "_embedding_bag_forward_only",
     "_pdist_backward",
     "_pdist_forward",
     "_prelu_kernel",
@@ -87,6 +115,8 @@ NAMES = (
     "_thnn_fused_lstm_cell_backward_impl",
     "_transform_bias_rescale_qkv",
     "_unique2",
+    "_upsample_bicubic2d_aa",
+    "_upsample_bicubic2d_aa_backward",
     "_upsample_bilinear2d_aa",
     "_upsample_bilinear2d_aa_backward",
     "_upsample_nearest_exact2d",
@@ -104,6 +134,8 @@ NAMES = (
     "bincount",
     "bucketize",
     "col2im",
+    "cudnn_grid_sampler",
+    "cudnn_grid_sampler_backward",
     "exponential_",
     "flip",
     "fractional_max_pool2d",
@@ -153,8 +185,9 @@ NAMES = (
 def describe(signature: Signature) -> CallShape | None:
     """Describes a call by the elements of its largest argument and of its results, by the size of
     the dimension along which it works, and by the number of elements between two neighbours along
-    it. For matrices, the last two are the numbers of columns and of rows. The results of an index
-    are what it names, however often. Returns None for a call without tensors.
+    it. For matrices, the last two are the numbers of columns and of rows; for images, those of what a thread
+    does one after the other and of threads (see `_of_images`). The results of an index are what it names, however
+    often. Returns None for a call without tensors.
     """
     name = signature.name.removeprefix("aten::")
     given = signature.tensors
@@ -165,12 +198,16 @@ def describe(signature: Signature) -> CallShape | None:
     if not x.numel:
         x = results[0]
     kind = " ".join([name, *(str(signature.value(at, "")) for at in _OPTIONS.get(name, ()))])
+    if name == "bincount" and len(given) > 1:
+        kind += " weighted"
     extent, inner = x.sizes[-1] if x.sizes else 1, 1
     if name in _MATRICES:
         x = given[0]
         extent, inner = x.sizes[-1], x.sizes[-2]
     elif name in _SEARCHES:
         extent = given[_SEARCHES[name]].numel
+    elif found := _of_images(name, given, results):
+        extent, inner = found
     elif name in _TRANSFORMS:
         kind, extent, inner = _transform(kind, signature, results[0])
     elif name in _ALONG:
@@ -187,10 +224,27 @@ def describe(signature: Signature) -> CallShape | None:
     if name.startswith("index_") and len(given) > 1:
         written = given[1].numel * (x.numel // max(extent, 1))
     plain = kind.removesuffix(" last")
-    variants = tuple(f"{x.dtype} {each}" for each in (kind, plain, f"{plain} last"))
+    variants = tuple(f"{x.dtype} {each}" for each in (kind, plain, f"{plain} last", plain.removesuffix("_")))
     others = tuple(f"float32 {each.partition(' ')[2]}" for each in variants)
     dims = max(x.numel, 1), max(written, 1), max(extent, 1), max(inner, 1)
     return CallShape(tuple(dict.fromkeys((*variants, *others))), dims)
+
+
+def _of_images(name: str, given: Sequence[TensorSpec], results: Sequence[TensorSpec]) -> tuple[int, int] | None:
+    """Returns the number of channels, or of those of all images, and the pixels that a channel or an image gets or
+    gives. A thread samples all channels of a pixel of the grid; the gradient of a pixel's neighbours adds up image
+    by image. Returns None for other operators. Sources: torch's GridSampler.cu, UpSampleNearest2d.cu.
+    """
+    if name in _GRIDS:
+        return given[0].sizes[1], max(given[_GRIDS[name]].numel // 2, 1)
+    if name == "_upsample_nearest_exact2d_backward":
+        images = given[0].sizes[0]
+        return images, max(results[0].numel // max(images, 1), 1)
+    if name not in _PLANES:
+        return None
+    planes = prod(given[0].sizes[: -_PLANES[name]])
+    pixels = min(given[0].numel, results[0].numel) if "pool" in name else results[0].numel
+    return planes, max(pixels // max(planes, 1), 1)
 
 
 def _transform(kind: str, signature: Signature, result: TensorSpec) -> tuple[str, int, int]:
@@ -228,10 +282,33 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     return Work(0.0, float(dims[0] + dims[1]) * item_bytes(variant))
 
 
+def geometry(variant: str, dims: tuple[int, ...], multiprocessors: int) -> tuple[float, ...]:
+    """Returns, in doublings, how far sizes are from those that kernels take best: of a transform and of a matrix, from
+    a power of two; of a dropout, from a multiple of what a thread reads at once. Scans of rows have the coordinates of
+    other scans, and calls on matrices the number of these.
+
+    Args:
+        variant: The variant of the call (see `CallShape`).
+        dims: The value of the call on each axis of the family.
+        multiprocessors: The number of multiprocessors of the GPU.
+    """
+    elements, _, extent, inner = dims
+    name, *kind = variant.split()[1:]
+    if name in _MATRICES:
+        each = elements / (extent * inner)
+        return 2 * below_power(extent), 0.5 * math.log2(extent), 0.5 * math.log2(max(each, 1.0))
+    if name in _TRANSFORMS and "odd" not in kind:
+        return (2 * below_power(extent),)
+    if name in _SCANS:
+        return of_scan(max(elements // (extent * inner), 1), extent, inner, multiprocessors)
+    return (0.5 * halvings(elements, 4),) if name == "native_dropout" else ()
+
+
 FAMILY = Family(
     "other",
     (Axis("elements"), Axis("results"), Axis("extent"), Axis("inner", 0.7)),
     describe,
     work,
     adapt=adapt,
+    geometry=geometry,
 )

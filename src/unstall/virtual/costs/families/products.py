@@ -11,7 +11,7 @@ from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work,
 from unstall.virtual.costs.occupancy import ADDS_PARTS, COMPUTES, at_once, tile_of
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
-NAMES = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "mv", "addmv", "dot", "linear")
+NAMES = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "mv", "addmv", "dot", "linear", "_int_mm")
 CUBLAS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation"))
 """The operators that need a cuBLAS handle."""
 _ALIGNED_BYTES = 16

@@ -9,6 +9,7 @@ import re
 from math import prod
 
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, alike, item_bytes
+from unstall.virtual.costs.families.row_launches import THREADS, geometry
 from unstall.virtual.costs.signature import Signature
 
 _PASSES = {
@@ -123,6 +124,8 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     name = variant.split()[1]
     moved = prod(dims) * item_bytes(variant) * _PASSES.get(name, 1 if name != "nll_loss_forward" else 0.01)
     rows, width, inner = dims
+    if "softmax" in name and inner > 1:
+        return Work(0.0, float(moved), rows * -(-inner // THREADS))
     has_block = name in _ONE_BLOCK and inner == 1 and width > _WIDTH_OF_WARPS
     return Work(0.0, float(moved), rows if has_block else math.inf)
 
@@ -145,4 +148,4 @@ def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
     return -(-rows // at_once)
 
 
-FAMILY = Family("rows", (Axis("rows"), Axis("width"), Axis("inner")), describe, work, blocks=blocks)
+FAMILY = Family("rows", (Axis("rows"), Axis("width"), Axis("inner")), describe, work, blocks=blocks, geometry=geometry)

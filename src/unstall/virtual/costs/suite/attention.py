@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import torch
 
-from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
+from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool, spread
 
 Options: TypeAlias = tuple[int, int, int | tuple[int, int], int, torch.dtype, str, bool, bool, float]
 """A call of attention: `(batch, heads, length, width, dtype, backend, causal, masked, drop)`.
@@ -93,22 +93,45 @@ def cases() -> Iterator[Case]:
                     if backend == "efficient":
                         yield Case(f"{name}.default", partial(_forward, crossed, False), rank, gflop=gflop)
                     yield Case(f"{name}_backward.default", partial(_backward, crossed), rank, gflop=2.5 * gflop)
+    yield from _half()
+
+
+def _half() -> Iterator[Case]:
+    """Yields the cases of half precision with cuDNN, which torch chooses on a Hopper, and with the efficient kernels,
+    which it chooses for masks elsewhere; those of one query are as in generating text.
+    """
     for batch, heads in ((1, 8), (1, 16), (8, 8), (8, 12), (32, 12)):
         for length in (64, 128, 256, 512, 1024):
             for width in (64, 128):
                 for causal in (False, True):
-                    options = (batch, heads, length, width, torch.bfloat16, "cudnn", causal, False, 0.0)
-                    gflop = 4e-9 * batch * heads * length**2 * width
-                    rank = 1 + (batch == 32 or width == 128)
-                    for training in (False, True):
-                        build = partial(_forward, options, training)
-                        yield Case("_scaled_dot_product_cudnn_attention.default", build, rank, gflop=gflop)
-                    yield Case(
-                        "_scaled_dot_product_cudnn_attention_backward.default",
-                        partial(_backward, options),
-                        rank,
-                        gflop=gflop,
-                    )
+                    usual: Options = (batch, heads, length, width, torch.bfloat16, "cudnn", causal, False, 0.0)
+                    yield from _both_ways(usual, 1 + (batch == 32 or width == 128))
+    kinds = (False, False, 0.0), (True, False, 0.0), (False, True, 0.0), (False, False, 0.1)
+    for backend, dtype, count in (("cudnn", torch.bfloat16, 144), ("efficient", torch.float16, 56)):
+        for at, (causal, masked, drop) in enumerate(kinds):
+            what = f"{backend} {at}"
+            draws = spread(count, (1, 32), (1, 32), (16, 4_096), (4, 16), most=1 << 20, seed=what)
+            for number, (batch, heads, length, width) in enumerate(draws):
+                if batch * heads * length**2 > 1 << 29:
+                    continue
+                lengths = length if causal or number % 3 else (length, max(length // (number % 5 + 1), 8))
+                drawn: Options = (batch, heads, lengths, 8 * width, dtype, backend, causal, masked, drop)
+                yield from _both_ways(drawn, 2)
+        for batch, heads, others, width in spread(count, (1, 64), (4, 32), (16, 8_192), (4, 16), seed=f"{backend} one"):
+            one: Options = (batch, heads, (1, others), 8 * width, dtype, backend, False, False, 0.0)
+            yield Case(f"_scaled_dot_product_{backend}_attention.default", partial(_forward, one, False), 2)
+
+
+def _both_ways(options: Options, rank: int) -> Iterator[Case]:
+    """Yields a forward in inference, one in training, and the backward of a call."""
+    batch, heads, length, width, _, backend, *_ = options
+    queries, keys = length if isinstance(length, tuple) else (length, length)
+    gflop = 4e-9 * batch * heads * queries * keys * width
+    name = f"_scaled_dot_product_{backend}_attention"
+    if options[-1] == 0.0:
+        yield Case(f"{name}.default", partial(_forward, options, False), rank, gflop=gflop)
+    yield Case(f"{name}.default", partial(_forward, options, True), rank, gflop=gflop)
+    yield Case(f"{name}_backward.default", partial(_backward, options), rank, gflop=2.5 * gflop)
 
 
 def _tensors(options: Options, pool: TensorPool) -> list[torch.Tensor]:
@@ -119,10 +142,11 @@ def _tensors(options: Options, pool: TensorPool) -> list[torch.Tensor]:
 
 def _mask(options: Options, pool: TensorPool) -> torch.Tensor | None:
     batch, heads, length, _, dtype, _, _, masked, _ = options
-    if not masked or isinstance(length, tuple):
+    if not masked:
         return None
-    padded = -(-length // 16) * 16
-    return pool(batch, 1, length, padded, dtype=dtype)[..., :length].expand(batch, heads, length, length)
+    queries, keys = length if isinstance(length, tuple) else (length, length)
+    padded = -(-keys // 16) * 16
+    return pool(batch, 1, queries, padded, dtype=dtype)[..., :keys].expand(batch, heads, queries, keys)
 
 
 def _forward(options: Options, training: bool, pool: TensorPool) -> Arguments:
@@ -131,7 +155,7 @@ def _forward(options: Options, training: bool, pool: TensorPool) -> Arguments:
     if backend == "efficient":
         return query, key, value, _mask(options, pool), training, drop, causal
     if backend == "cudnn":
-        return query, key, value, None, training, drop, causal, False
+        return query, key, value, _mask(options, pool), training, drop, causal, False
     return query, key, value, drop, causal
 
 
@@ -149,9 +173,9 @@ def _backward(options: Options, pool: TensorPool) -> Arguments:
     if backend == "cudnn":
         forward = aten._scaled_dot_product_cudnn_attention.default
         out, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = forward(
-            query, key, value, None, True, drop, causal, False
+            query, key, value, mask, True, drop, causal, False
         )
-        kept = (query, key, value, out, logsumexp, seed, offset, None, cum_q, cum_k, max_q, max_k)
+        kept = (query, key, value, out, logsumexp, seed, offset, mask, cum_q, cum_k, max_q, max_k)
         return gradient, *kept, drop, causal
     forward = aten._scaled_dot_product_flash_attention.default
     out, logsumexp, cum_q, cum_k, max_q, max_k, seed, offset, _ = forward(query, key, value, drop, causal)

@@ -143,6 +143,20 @@ def plain(count: int, seed: int) -> list[Shape]:
     return _distinct(count, seed, _of_small_nets)
 
 
+def pyramids(count: int, seed: int) -> list[Shape]:
+    """Returns random convolutions of images of any height and width in small batches, as those that find objects. The
+    arguments are those of `sampled`.
+    """
+    return _distinct(count, seed, _of_pyramids)
+
+
+def grouped(count: int, seed: int) -> list[Shape]:
+    """Returns random convolutions with some groups, of lines with long filters and of images. The arguments are those
+    of `sampled`.
+    """
+    return _distinct(count, seed, _of_groups)
+
+
 def _distinct(count: int, seed: int, draw_one: Callable[[random.Random], Shape | None]) -> list[Shape]:
     """Returns `count` different shapes. `draw_one` returns None if what it drew is too large, or no convolution."""
     chosen: dict[Shape, None] = {}
@@ -207,6 +221,38 @@ def _of_small_nets(draw: random.Random) -> Shape | None:
         stride,
         dtype=draw.choice((torch.float32,) * 5 + (torch.bfloat16, torch.float16)),
         padding=padding,
+    )
+    return shape if shape.is_within(1) else None
+
+
+def _of_pyramids(draw: random.Random) -> Shape | None:
+    channels = draw.choice((64, 128, 256, 256, 512))
+    shape = Shape(
+        draw.choice((1, 1, 2, 4, 8, 16)),
+        channels,
+        draw.choice((channels, channels, 36, 2 * channels)),
+        (log_uniform(draw, 5, 200), log_uniform(draw, 5, 200)),
+        draw.choice((1, 3, 3, 3)),
+        draw.choice((1, 1, 1, 2)),
+        bias=draw.choice((False, True)),
+        dtype=draw.choice(_TRAINED_DTYPES),
+    )
+    return shape if shape.is_within(1) else None
+
+
+def _of_groups(draw: random.Random) -> Shape | None:
+    channels, line = 64 * draw.choice((1, 2, 4, 8, 12, 16)), draw.choice((False, True))
+    edge = log_uniform(draw, 7, 112)
+    shape = Shape(
+        draw.choice(_BATCHES),
+        channels,
+        draw.choice((channels, channels, 2 * channels)),
+        (log_uniform(draw, 30, 4_000),) if line else (edge, edge),
+        draw.choice((3, 5, 7, 15, 31, 63, 127)) if line else draw.choice((3, 3, 5)),
+        draw.choice((1, 1, 2)),
+        draw.choice((2, 4, 8, 16, 16, 32)),
+        bias=draw.choice((False, True)),
+        dtype=draw.choice(_TRAINED_DTYPES),
     )
     return shape if shape.is_within(1) else None
 

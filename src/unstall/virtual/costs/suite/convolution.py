@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from unstall.virtual.costs.suite.case import Arguments, Case, TensorPool
-from unstall.virtual.costs.suite.conv_shapes import Shape, plain, sampled, varied
+from unstall.virtual.costs.suite.conv_shapes import Shape, grouped, plain, pyramids, sampled, varied
 
 _WIDTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048)
 _SIDES = (7, 14, 28, 56, 112)
@@ -17,7 +17,7 @@ _POWERS = (8, 16, 32, 64, 128)
 """The side lengths of small images and of latents. For powers of two, cuDNN chooses other kernels
 than for sizes beside them.
 """
-_SAMPLED, _VARIED, _PLAIN = 2000, 5500, 11000
+_SAMPLED, _VARIED, _PLAIN, _PYRAMIDS, _GROUPED = 2000, 5500, 11000, 400, 300
 FIRST_CHANNELS = 4  # up to how many an input is taken for images, which need no gradient
 
 
@@ -44,7 +44,8 @@ def cases() -> Iterator[Case]:
         yield from both
         if shape.dtype is torch.float32:
             yield from (replace(case, precision="ieee") for case in both)
-    for shape in (*varied(_VARIED, seed=0), *plain(_PLAIN, seed=0)):
+    others = *varied(_VARIED, seed=0), *plain(_PLAIN, seed=0), *pyramids(_PYRAMIDS, seed=0), *grouped(_GROUPED, seed=0)
+    for shape in others:
         yield forward(shape, 3)
         yield _trained_backward(shape)
 

@@ -140,6 +140,7 @@ def cases() -> Iterator[Case]:
                 yield from _linear(rows, words, 768, rank, dtype)
     yield from _batched()
     yield from _of_vectors()
+    yield from _precise()
     chosen = *products(_AT_RANDOM, seed=11), *products(_BATCHED, seed=12, batched=1.0)
     yield from (product.case(rank=3) for product in chosen)
 
@@ -199,6 +200,19 @@ def _bmm(batch: int, length: int, width: int, dtype: torch.dtype, layout: str, p
         "values": (weights, key),
         "gradient": (weights.transpose(1, 2), key),
     }[layout]
+
+
+def _precise() -> Iterator[Case]:
+    """Yields products of numbers that have 64 bits, or are complex."""
+    for dtype in (torch.float64, torch.complex64, torch.complex128):
+        for rows, wide, deep in spread(48, *[(16, 8_192)] * 3, most=1 << 34, seed=str(dtype)):
+            for layout in ("nt", "nn", "tn"):
+                build = partial(_mm, rows, wide, deep, dtype, layout)
+                yield Case("mm.default", build, 2, (0,), 8e-9 * rows * wide * deep)
+        for batch, length, width in spread(48, (2, 512), (8, 1_024), (8, 512), most=1 << 24, seed=f"batched {dtype}"):
+            for layout in ("scores", "values"):
+                build = partial(_bmm, batch, length, width, dtype, layout)
+                yield Case("bmm.default", build, 2, (0, 1), 8e-9 * batch * length**2 * width)
 
 
 def _of_vectors() -> Iterator[Case]:

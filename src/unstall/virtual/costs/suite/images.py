@@ -62,7 +62,12 @@ def _images() -> Calls:
             if n * c * out[0] * out[1] > 20_000_000:
                 continue
             gradient: Make = lambda pool, s=(n, c, *out): pool(*s)
-            for name in ("upsample_bilinear2d", "upsample_bicubic2d", "_upsample_bilinear2d_aa"):
+            for name in (
+                "upsample_bilinear2d",
+                "upsample_bicubic2d",
+                "_upsample_bilinear2d_aa",
+                "_upsample_bicubic2d_aa",
+            ):
                 yield f"{name}.default", lambda pool, x=x, o=out: (x(pool), o, False)
                 yield f"{name}_backward.default", lambda pool, g=gradient, o=out, s=shape: (g(pool), o, s, False)
             for name in ("upsample_nearest2d", "_upsample_nearest_exact2d"):
@@ -75,6 +80,8 @@ def _images() -> Calls:
                 "grid_sampler_2d_backward.default",
                 lambda pool, x=x, g=grid, m=mode: (x(pool), x(pool), g(pool), m, 0, False, [True, False]),
             )
+        yield "cudnn_grid_sampler.default", lambda pool, x=x, g=grid: (x(pool), g(pool))
+        yield "cudnn_grid_sampler_backward.default", lambda pool, x=x, g=grid: (x(pool), g(pool), x(pool))
         half = (n, c, h // 2, w // 2)
         pooled: Make = lambda pool, s=half: pool(*s)
         yield (

@@ -50,17 +50,18 @@ def _matrices() -> Calls:
             yield from _squares(dtype, batch, order)
             if order < _SLOW and batch <= _IN_TURN:
                 yield from _tall(dtype, batch, order)
+    for rows, order in spread(24, (1_000, 1_000_000), (4, 64), most=1 << 24, seed="tall"):
+        yield "linalg_qr.default", lambda pool, s=(rows, order): (_bare(pool, torch.float32, 1, *s),)
     for count in _COUNTS:
         yield "vdot.default", lambda pool, n=count: (pool(n), pool(n))
         yield "linalg_cross.default", lambda pool, n=count: (pool(n // 3, 3), pool(n // 3, 3))
-    for m, n, k in ((64, 256, 256), (512, 512, 512), (2_048, 1_536, 768), (3_072, 3_072, 3_072)):
-        yield (
-            "_int_mm.default",
-            lambda pool, s=(m, n, k): (
-                pool.zeros(s[0], s[2], dtype=torch.int8),
-                pool.zeros(s[2], s[1], dtype=torch.int8),
-            ),
-        )
+    sizes = spread(32, (3, 1_024), (3, 1_024), (3, 1_024), most=1 << 28, seed="int8")
+    for m, n, k in ((8, 32, 32), (64, 64, 64), (256, 192, 96), (384, 384, 384), *sizes):
+        left: Make = lambda pool, s=(8 * m, 8 * k): pool.integers(127, *s, dtype=torch.int8)
+        plain: Make = lambda pool, s=(8 * k, 8 * n): pool.integers(127, *s, dtype=torch.int8)
+        turned: Make = lambda pool, s=(8 * n, 8 * k): pool.integers(127, *s, dtype=torch.int8).t()
+        for right in (plain, turned):
+            yield "_int_mm.default", lambda pool, x=left, y=right: (x(pool), y(pool))
 
 
 def _squares(dtype: torch.dtype, batch: int, order: int) -> Calls:
@@ -111,36 +112,35 @@ def _distances() -> Calls:
         yield "_pdist_backward.default", lambda pool, n=pairs, s=(rows, width): (pool(n), pool(*s), 2.0, pool(n).abs())
 
 
-def _complex(pool: TensorPool, *sizes: int) -> torch.Tensor:
-    return pool(*sizes, dtype=torch.complex64)
+_LINES = (
+    *((1, 512), (1, 100_000), (32, 1_000), (300, 400), (20, 20_000), (3_000, 512), (200, 7_001), (16, 1_021)),
+    *((rows, 1 << power) for rows in (1, 24, 500, 8_000) for power in range(4, 21, 2) if rows << power <= 1 << 23),
+    *spread(40, (1, 4_000), (12, 100_000), most=1 << 23),
+)
+_SQUARES = (
+    *((1, 64), (8, 128), (16, 200), (4, 768), (128, 96), (1, 256), (1, 512), (1, 1_024), (16, 64), (64, 32)),
+    *((64, 224), (24, 256), (6, 512), (512, 28), (256, 64), (1, 127), (1, 1_021), (8, 251), (1, 2_048), (32, 60)),
+)
+_CUBES = (1, 32), (1, 64), (1, 128), (4, 48), (8, 64), (1, 100), (1, 61), (2, 96)
 
 
 def _transforms() -> Calls:
-    for rows, length in (
-        (1, 512),
-        (1, 100_000),
-        (32, 1_000),
-        (300, 400),
-        (20, 20_000),
-        (3_000, 512),
-        (200, 7_001),
-        (16, 1_021),
-        *((rows, 1 << power) for rows in (1, 24, 500, 8_000) for power in range(4, 21, 2) if rows << power <= 1 << 23),
-        *spread(40, (1, 4_000), (12, 100_000), most=1 << 23),
-    ):
-        half = length // 2 + 1
-        yield "_fft_r2c.default", lambda pool, s=(rows, length): (pool(*s), [1], 0, True)
-        yield "_fft_c2c.default", lambda pool, s=(rows, length): (_complex(pool, *s), [1], 0, True)
-        yield "_fft_c2r.default", lambda pool, s=(rows, half), n=length: (_complex(pool, *s), [1], 2, n)
-        yield "_fft_c2c.default", lambda pool, s=(length, rows): (_complex(pool, *s), [0], 0, True)
-        yield "_fft_r2c.default", lambda pool, s=(length, rows): (pool(*s), [0], 0, True)
-    for batch, side in (
-        (1, 64), (8, 128), (16, 200), (4, 768), (128, 96), (1, 256), (1, 512), (1, 1_024), (16, 64), (64, 32),
-        (64, 224), (24, 256), (6, 512), (512, 28), (256, 64),
-    ):  # fmt: skip
-        yield "_fft_r2c.default", lambda pool, s=(batch, side, side): (pool(*s), [1, 2], 0, True)
-        yield "_fft_c2c.default", lambda pool, s=(batch, side, side): (_complex(pool, *s), [1, 2], 0, True)
-        yield (
-            "_fft_c2r.default",
-            lambda pool, s=(batch, side, side // 2 + 1), n=side: (_complex(pool, *s), [1, 2], 2, n),
-        )
+    for precise in (False, True):
+        few = 3 if precise else 1
+        for rows, length in _LINES[::few]:
+            yield from _transform((rows, length), [1], precise)
+            yield from _transform((length, rows), [0], precise)
+        for batch, side in _SQUARES[::few]:
+            yield from _transform((batch, side, side), [1, 2], precise)
+        for batch, side in _CUBES[::few]:
+            yield from _transform((batch, side, side, side), [1, 2, 3], precise)
+
+
+def _transform(shape: tuple[int, ...], dims: list[int], precise: bool) -> Calls:
+    real, pairs = (torch.float64, torch.complex128) if precise else (torch.float32, torch.complex64)
+    length = shape[dims[-1]]
+    half = (*shape[: dims[-1]], length // 2 + 1, *shape[dims[-1] + 1 :])
+    yield "_fft_r2c.default", lambda pool: (pool(*shape, dtype=real), dims, 0, True)
+    yield "_fft_c2c.default", lambda pool: (pool(*shape, dtype=pairs), dims, 0, True)
+    if dims != [0]:
+        yield "_fft_c2r.default", lambda pool: (pool(*half, dtype=pairs), dims, 2, length)

@@ -128,12 +128,12 @@ def cases() -> Iterator[Case]:
                 for side in (1, 7, 14, 28, 56, 112):
                     if dtype == torch.float32 and channels * side <= 16384 and (side > 1 or channels > 256):
                         shape = (batch, channels, side, side)
-                        build = partial(_native_batch, shape, dtype, False)
+                        build = partial(native_batch, shape, dtype, False)
                         yield Case("cudnn_batch_norm.default", partial(build, False), rank)
                         if batch > 1:
                             level = rank + (batch == 32)
                             yield Case("cudnn_batch_norm.default", partial(build, True), level)
-                            build = partial(_batch_backward, shape, dtype, False)
+                            build = partial(batch_backward, shape, dtype, False)
                             yield Case("cudnn_batch_norm_backward.default", build, level, hot=(1,))
         for batch in (1, 8):
             for channels in (32, 64, 128, 256, 320, 512, 1280):
@@ -176,32 +176,31 @@ def _batches() -> Iterator[Case]:
                 continue
             for last in (False, True)[: len(shape) - 1]:
                 for training in (False, True):
-                    build = partial(_native_batch, shape, dtype, last, training)
+                    build = partial(native_batch, shape, dtype, last, training)
                     yield Case("native_batch_norm.default", build, 2)
                 yield Case(
-                    "native_batch_norm_backward.default", partial(_native_backward, shape, dtype, last), 2, hot=(0,)
+                    "native_batch_norm_backward.default", partial(native_backward, shape, dtype, last), 2, hot=(0,)
                 )
     for dtype, last in ((torch.float16, False), (torch.float16, True), (torch.float32, True)):
         for shape in images:
             if prod(shape) <= 1 << 26:
                 for training in (False, True):
-                    build = partial(_native_batch, shape, dtype, last, training)
+                    build = partial(native_batch, shape, dtype, last, training)
                     yield Case("cudnn_batch_norm.default", build, 2)
                 yield Case(
-                    "cudnn_batch_norm_backward.default", partial(_batch_backward, shape, dtype, last), 2, hot=(1,)
+                    "cudnn_batch_norm_backward.default", partial(batch_backward, shape, dtype, last), 2, hot=(1,)
                 )
 
 
-def _native_batch(
-    shape: tuple[int, ...], dtype: torch.dtype, last: bool, training: bool, pool: TensorPool
-) -> Arguments:
+def native_batch(shape: tuple[int, ...], dtype: torch.dtype, last: bool, training: bool, pool: TensorPool) -> Arguments:
     """Returns the arguments of a batch norm. If `last`, the channels are the last in memory."""
     x, channels = image_of(dtype, last, shape, pool), shape[1]
     return x, pool(channels), pool(channels), pool.zeros(channels), pool.zeros(channels) + 1, training, 0.1, 1e-5
 
 
-def _native_backward(shape: tuple[int, ...], dtype: torch.dtype, last: bool, pool: TensorPool) -> Arguments:
-    x, weight, _, mean, var, *_ = _native_batch(shape, dtype, last, True, pool)
+def native_backward(shape: tuple[int, ...], dtype: torch.dtype, last: bool, pool: TensorPool) -> Arguments:
+    """Returns the arguments of the backward of torch's batch norm. If `last`, the channels are the last in memory."""
+    x, weight, _, mean, var, *_ = native_batch(shape, dtype, last, True, pool)
     gradient, of_batch = image_of(dtype, last, shape, pool), (pool.zeros(shape[1]), pool.zeros(shape[1]) + 1)
     return gradient, x, weight, mean, var, *of_batch, True, 1e-5, [True, True, True]
 
@@ -238,8 +237,9 @@ def _softmax_backward(outer: int, width: int, dtype: torch.dtype, pool: TensorPo
     return pool(outer, width, dtype=dtype), pool(outer, width, dtype=dtype), -1, dtype
 
 
-def _batch_backward(shape: tuple[int, ...], dtype: torch.dtype, last: bool, pool: TensorPool) -> Arguments:
-    x, weight, bias, mean, var, *_ = _native_batch(shape, dtype, last, True, pool)
+def batch_backward(shape: tuple[int, ...], dtype: torch.dtype, last: bool, pool: TensorPool) -> Arguments:
+    """Returns the arguments of the backward of cuDNN's batch norm. If `last`, the channels are the last in memory."""
+    x, weight, bias, mean, var, *_ = native_batch(shape, dtype, last, True, pool)
     _, save_mean, save_var, reserve = aten.cudnn_batch_norm.default(x, weight, bias, mean, var, True, 0.1, 1e-5)
     return x, image_of(dtype, last, shape, pool), weight, mean, var, save_mean, save_var, 1e-5, reserve
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from unstall.virtual.costs.suite.case import Arguments, Build, Case, TensorPool
+from unstall.virtual.costs.suite.case import Arguments, Build, Case, TensorPool, spread
 
 _LISTS = (
     (1, 256),
@@ -28,6 +28,7 @@ _LISTS = (
     (200, 1 << 19),
     (400, 256),
     (400, 32768),
+    *spread(30, (1, 400), (64, 1 << 22), most=1 << 25),
 )
 
 

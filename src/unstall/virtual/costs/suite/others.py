@@ -221,19 +221,20 @@ def _searching() -> Calls:
             yield "bucketize.Tensor", lambda pool, b=ordered, n=count: (pool(n), b(pool))
         yield "histc.default", lambda pool, n=count: (pool(n), 50)
         yield "bincount.default", lambda pool, n=count: (pool.integers(500, n),)
+        yield "bincount.default", lambda pool, n=count: (pool.integers(500, n), pool(n))
         yield "isin.Tensor_Tensor", lambda pool, n=count: (pool.integers(900, n), pool.integers(900, 200))
         yield "repeat_interleave.Tensor", lambda pool, n=count: (pool.integers(3, n),)
     for bags, each, rows, width in (
         (8, 5, 500, 32), (200, 30, 10_000, 64), (3_000, 8, 100_000, 96),
         *spread(12, (4, 8_000), (1, 60), (100, 100_000), (8, 256), most=1 << 34),
     ):  # fmt: skip
-        yield (
-            "_embedding_bag.default",
-            lambda pool, s=(bags, each, rows, width): (
-                pool(s[2], s[3]), pool.integers(s[2], s[0] * s[1]),
-                torch.arange(0, s[0] * s[1], s[1], device=pool.device),
-            ),
-        )  # fmt: skip
+        bag: Build = lambda pool, s=(bags, each, rows, width): (
+            *(pool(s[2], s[3]), pool.integers(s[2], s[0] * s[1])),
+            torch.arange(0, s[0] * s[1], s[1], device=pool.device),
+        )
+        for name in ("_embedding_bag", "_embedding_bag_forward_only"):
+            for mode in (0, 1, 2):
+                yield f"{name}.default", lambda pool, b=bag, m=mode: (*b(pool), False, m)
 
 
 def _attention() -> Calls:

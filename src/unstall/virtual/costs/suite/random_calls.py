@@ -13,6 +13,7 @@ from typing import TypeAlias
 import torch
 
 from unstall.virtual.costs.suite.case import Arguments, Build, Calls, Case, Make, TensorPool, spread
+from unstall.virtual.costs.suite.norms import batch_backward, native_backward, native_batch
 
 _EACH = 16
 _MOST = 1 << 25  # elements
@@ -127,14 +128,28 @@ def _rows(dtype: torch.dtype) -> Calls:
     for operator in ("argmax.default", "max.dim", "cumsum.default"):
         for shape in sizes(operator):
             yield operator, lambda pool, s=shape: (pool(*s, dtype=dtype), -1)
-    for operator in ("sum.dim_IntList", "mean.dim", "amax.default"):
+    for operator in (*_BY_ROWS, "nansum.default"):
+        powers: Arguments = (2,) if operator.startswith("linalg") else ()
         for shape in sizes(f"columns {operator}"):
-            yield operator, lambda pool, s=shape: (pool(*s, dtype=dtype), [0])
+            yield operator, lambda pool, s=shape, b=powers: (pool(*s, dtype=dtype), *b, [0])
+    for operator in ("prod.dim_int", "argmax.default", "max.dim"):
+        for shape in sizes(f"columns {operator}"):
+            yield operator, lambda pool, s=shape: (pool(*s, dtype=dtype), 0)
+    for shape in sizes("sorted", 8_192):
+        yield "sort.stable", lambda pool, s=shape: (pool(*s, dtype=dtype), {"stable": False, "dim": -1})
+        yield "topk.default", lambda pool, s=shape: (pool(*s, dtype=dtype), min(8, s[1]), -1)
     for name in ("_softmax", "_log_softmax"):
         for shape in sizes(name):
             x: Make = lambda pool, s=shape: pool(*s, dtype=dtype)
             yield f"{name}.default", lambda pool, x=x: (x(pool), -1, False)
             yield f"{name}_backward_data.default", lambda pool, x=x: (x(pool), x(pool), -1, dtype)
+    across = _sizes("across", dtype, (1, 256), (2, 32_768), (2, 8_192), count=2 * _EACH)
+    for rows, width, inner in (*across, *_sizes("classes", dtype, (1, 64), (2, 512), (49, 65_536), count=2 * _EACH)):
+        x = lambda pool, s=(rows, width, inner): pool(*s, dtype=dtype)
+        for name in ("_softmax", "_log_softmax"):
+            yield f"{name}.default", lambda pool, x=x: (x(pool), 1, False)
+            yield f"{name}_backward_data.default", lambda pool, x=x: (x(pool), x(pool), 1, dtype)
+        yield "cumsum.default", lambda pool, x=x: (x(pool), 1)
     for name, weights in (("native_layer_norm", 2), ("_fused_rms_norm", 1)):
         for shape in sizes(name, 8_192):
             norm: Build = lambda pool, s=shape, n=weights: (
@@ -161,9 +176,17 @@ def _images(dtype: torch.dtype) -> Calls:
         yield "upsample_nearest2d.default", lambda pool, s=shape: (pool(*s, dtype=dtype), [2 * s[2], 2 * s[3]])
         yield "flip.default", lambda pool, s=shape: (pool(*s, dtype=dtype), [-1])
         yield "flip.default", lambda pool, s=shape: (pool(*s, dtype=dtype), [-2])
+    library = "native" if dtype == torch.bfloat16 else "cudnn"  # as torch chooses
+    for shape in sizes("batch norm"):
+        for last in (False, True):
+            for training in (False, True):
+                normed: Build = partial(native_batch, shape, dtype, last, training)
+                yield f"{library}_batch_norm.default", normed
+            backward = native_backward if library == "native" else batch_backward
+            yield f"{library}_batch_norm_backward.default", partial(backward, shape, dtype, last)
     for groups in (8, 32):
         for shape in sizes(f"norm {groups}", groups):
-            normed: Build = lambda pool, s=shape, g=groups: (
+            normed = lambda pool, s=shape, g=groups: (
                 *(pool(*s, dtype=dtype), pool(s[1], dtype=dtype), pool(s[1], dtype=dtype)),
                 *(*s[:2], s[2] * s[3], g, 1e-5),
             )
@@ -193,6 +216,7 @@ def _tables(dtype: torch.dtype) -> Calls:
         yield "index_select.default", lambda pool, t=table, i=at: (t(pool), 0, i(pool))
         yield "index.Tensor", lambda pool, t=table, i=at: (t(pool), [i(pool)])
         yield "index_add_.default", added
+        yield "index_copy_.default", added
     for rows, width, count in sizes("elements", (4, 4_096), (16, 4_096), (1, 2_048)):
         if rows * max(width, count) <= _MOST:
             table = lambda pool, r=rows, w=width: pool(r, w, dtype=dtype)

@@ -76,6 +76,9 @@ def _gradients() -> Calls:
         for made in (repeated, once):
             yield "add_.Tensor", lambda pool, x=made, t=table: (t(pool), x(pool), {"alpha": -0.1})
         yield "_to_dense.default", lambda pool, x=once: (x(pool),)
+    for rows, stored, width in spread(16, (1_000, 1_000_000), (2_000, 500_000), (8, 256), most=1 << 46):
+        if max(rows, stored) * width <= 1 << 26:
+            yield "_coalesce.default", lambda pool, s=(rows, stored, width): (rows_of(pool, *s, repeats=True),)
 
 
 def _products() -> Calls:
