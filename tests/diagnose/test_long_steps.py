@@ -24,11 +24,23 @@ def _of(kernels: Sequence[int], *, reads: bool = True) -> str | None:
 
 
 def test_steps_with_an_evaluation_are_told_from_the_others() -> None:
-    assert _of([1, 1, 20, 1, 1, 30]) == (
-        "2 of 6 steps take 25.0 ms each, the others 1.01 ms: figures per step are the mean of all steps."
+    assert _of([1, 1, 20, 1, 1, 22]) == (
+        "2 of 6 steps take 21.0 ms each, the others 1.01 ms: figures per step are the mean of all steps."
     )
     assert _of([2, 2, 9, 2, 2]) == (
         "1 of 5 steps takes 9.01 ms, the others 2.01 ms: figures per step are the mean of all steps."
+    )
+
+
+def test_long_steps_that_differ_have_a_range() -> None:
+    assert _of([900, 38, 1, 1, 1, 1]) == (
+        "2 of 6 steps take 38.0 ms to 900 ms each, the others 1.01 ms: figures per step are the mean of all steps."
+    )
+
+
+def test_so_do_the_others() -> None:
+    assert _of([6, 6, 9, 9, 90]) == (
+        "1 of 5 steps takes 90.0 ms, the others 6.01 ms to 9.01 ms: figures per step are the mean of all steps."
     )
 
 

@@ -11,6 +11,7 @@ from unstall.timeline.columns import I64
 
 _LONG = 2  # times the usual step
 _NOTABLE = 0.1  # of the window: the time by which these steps differ from the usual step
+_ALIKE = 1.25  # times the shortest: the longest of steps that their mean describes
 
 
 def of_long_steps(run: Run) -> str | None:
@@ -34,11 +35,17 @@ def of_long_steps(run: Run) -> str | None:
         )
     else:
         count, others = int(odd.sum()), "other" if len(lengths) - odd.sum() == 1 else "others"
-        take = f"takes {_mean(lengths[odd])}" if count == 1 else f"take {_mean(lengths[odd])} each"
+        take = f"takes {_range(lengths[odd])}" if count == 1 else f"take {_range(lengths[odd])} each"
         which = "The first" if count == 1 and odd[0] else str(count)
-        many = f"{which} of {len(lengths)} steps {take}, the {others} {_mean(lengths[~odd])}"
+        many = f"{which} of {len(lengths)} steps {take}, the {others} {_range(lengths[~odd])}"
     return f"{many}: figures per step are the mean of all steps."
 
 
-def _mean(lengths: I64) -> str:
+def _range(lengths: I64) -> str:
+    """Returns what steps of the given lengths in ns take: the mean if they are alike, else the shortest and the
+    longest.
+    """
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    if longest > _ALIKE * shortest:
+        return f"{duration(shortest)} to {duration(longest)}"
     return duration(round(float(lengths.mean())))
