@@ -70,8 +70,8 @@ def test_what_a_thread_does_before_its_first_call_stays_in_its_place() -> None:
                 trace.work(5)
             with trace.op("aten::mm"):
                 trace.launch()
-                with trace.differentiated():
-                    trace.launch()
+            with trace.op("aten::add"), trace.backward("AddBackward0", -1):
+                trace.launch()
     timeline = trace.timeline()
     run = analyse(timeline)
     assert Code.JOIN in model(run.timeline, run.steps, run.places, as_recorded=True).subject.program.instructions.code

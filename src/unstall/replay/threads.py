@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.timeline.columns import I32, I64, HostKind, Timeline
+from unstall.timeline.columns import I32, I64, Bool, HostKind, Timeline
 from unstall.timeline.grouping import groups, union
 
 _IDLE_NS = 100_000
@@ -28,7 +28,7 @@ def merge_threads(timeline: Timeline, rows: I64, main: int) -> I32:
         main: The thread that runs the steps, as a row of `timeline.threads`.
     """
     host = timeline.host
-    working = np.flatnonzero((host.kind < HostKind.ANNOTATION) & (host.parent < 0) | _top_level(timeline))
+    working = np.flatnonzero(_innermost(timeline))
     spans = {
         thread: union(host.start[working[mine]], host.end[working[mine]])
         for thread, mine in groups(host.thread[working])
@@ -84,13 +84,14 @@ def find_joins(time: I64, end: I64, thread: I32, threads: int) -> tuple[I64, I64
     return np.concatenate([nothing, *woken]), np.concatenate([nothing, *waking])
 
 
-def _top_level(timeline: Timeline) -> np.ndarray:
-    """Returns a mask of the operators and calls whose direct parent is not an operator or call."""
+def _innermost(timeline: Timeline) -> Bool:
+    """Returns a mask of the operators and calls that contain no operator or call. An operator that contains others may
+    merely wait in between: the forward of a torch.autograd.Function, for example, waits for autograd's thread while it
+    calls torch.autograd.grad.
+    """
     host = timeline.host
-    counts = host.kind < HostKind.ANNOTATION
-    parent = host.parent
-    above = parent >= 0
-    chosen: np.ndarray = counts & (~above | ~counts[np.maximum(parent, 0)])
+    chosen: Bool = host.kind < HostKind.ANNOTATION
+    chosen[host.parent[chosen & (host.parent >= 0)]] = False
     return chosen
 
 
