@@ -16,6 +16,9 @@ AT_THE_END = (EXPLICIT, OPTIMIZER)
 """The kinds whose step boundaries are at the end of a step. Step boundaries of the other kinds are at the beginning of
 a step."""
 
+USUAL_WARMUP = 3
+"""How many steps are skipped as warm-up, unless the user asks for another number."""
+
 _PATIENCE = {OPTIMIZER: 200, LOADER: 50, FORWARD: 200}  # boundaries of others until a source counts as silent
 _WITHOUT_OPTIMIZER = 50
 _SHORT_LOOP = 3  # a loop of fewer steps is more likely a part of what repeats

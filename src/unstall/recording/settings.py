@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 from unstall.errors import UsageError
+from unstall.guest.step_source import USUAL_WARMUP
 
 RecorderName: TypeAlias = Literal["auto", "cupti", "torch"]
 LineClockName: TypeAlias = Literal["auto", "calls", "monitoring", "settrace", "none"]
@@ -41,7 +42,7 @@ class Settings:
 
     folder: str
     recorder: RecorderName = "auto"
-    warmup: int = 3
+    warmup: int = USUAL_WARMUP
     steps: int = 5
     after_s: float | None = None
     for_s: float | None = None

@@ -6,10 +6,14 @@ import argparse
 import runpy
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from unstall.errors import UnstallError
 from unstall.virtual.options import HOST_CLOCKS, NUMERICS
+
+if TYPE_CHECKING:
+    from unstall.answers.report import Report
+    from unstall.virtual.entry import VirtualGpu
 
 
 def main() -> None:
@@ -38,9 +42,18 @@ def main() -> None:
             if args.trace:
                 gpu.save(args.trace)
             if args.explain:
-                print(gpu.explain(), file=sys.stderr)
+                print(_report_of(gpu), file=sys.stderr)
         except UnstallError as error:
             print(f"unstall: {error}", file=sys.stderr)
+
+
+def _report_of(gpu: VirtualGpu) -> Report:
+    """Returns the report of the same steps that `unstall run --gpu` explains: those after the warm-up."""
+    from unstall.answers.explain import explain
+    from unstall.virtual.profiler.frames import with_frames
+    from unstall.virtual.timeline.part import part_of
+
+    return explain(with_frames(part_of(gpu.timeline())))
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -60,7 +73,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         help="leave out one-time costs: the start-up of CUDA, and the first use of each operator",
     )
     parser.add_argument("--trace", metavar="FILE", help="write the trace of the run to FILE")
-    parser.add_argument("--explain", action="store_true", help="explain the run on stderr once it has ended")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="explain the run on stderr once it has ended: its steps after the warm-up",
+    )
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
     parser.add_argument("program", metavar="SCRIPT", nargs=argparse.REMAINDER, help="the program, and its arguments")
     args = parser.parse_args(arguments)

@@ -222,7 +222,9 @@ def test_the_module_runs_a_program_in_its_own_process() -> None:
     command = [sys.executable, "-m", "unstall.virtual", "--explain", str(PROGRAMS / "training.py"), "-y"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "1 NVIDIA H200 ['-y'] __main__"
-    assert "steps of" in done.stderr
+    assert "3 steps of" in done.stderr  # as of `unstall run`, the first three warm up
+    assert "the first 3 (warm-up)" in " ".join(done.stderr.split())
+    assert "Start-up:" not in done.stderr
 
 
 @pytest.mark.parametrize(
