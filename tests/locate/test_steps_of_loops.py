@@ -103,6 +103,23 @@ def test_a_step_that_is_long_in_itself_counts() -> None:
     assert (len(steps), steps.left_out) == (18, None)
 
 
+def test_a_step_that_uses_a_kernel_for_the_first_time_counts() -> None:
+    """Its module is loaded, and the launches after that take longer, as they are no longer in the CPU's caches."""
+    trace = TraceBuilder(enter_us=0.001)
+    for step in range(9):
+        if step == 4:
+            trace.call("cuLibraryLoadData", 5_000, category="cuda_driver")
+            for kernel in ("random", "topk", "sort"):
+                trace.launch(kernel, 1)
+        for _ in range(8):
+            trace.work(20 if step == 4 else 1)
+            trace.launch("gemm", 1)
+        with trace.optimizer():
+            trace.launch("update", 1)
+    steps = find_steps(trace.timeline())
+    assert (len(steps), steps.left_out) == (9, None)
+
+
 def test_other_work_in_many_steps_is_part_of_them() -> None:
     steps = find_steps(training((0, 20, 0, 0, 20, 20, 0, 20, 0, 0, 0, 20)).timeline())
     assert (len(steps), steps.left_out) == (12, None)

@@ -25,6 +25,13 @@ _FIRST_LEAST_NS = 1_000_000
 _FIRST_FACTOR = 20
 
 
+def is_loading(timeline: Timeline) -> Bool:
+    """Returns a mask of `timeline.host`: the events in which the driver creates a context, or loads a module."""
+    host = timeline.host
+    loading: Bool = host.kind == HostKind.LOAD
+    return loading | named(timeline, _FIRST_USE, host.name, host.kind == HostKind.OVERHEAD)
+
+
 def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64:
     """Returns the rows of `timeline.host` that are first uses, which a program does only once:
     imports, compilation, module loading, context creation and first launches.
@@ -41,16 +48,14 @@ def startup_rows(timeline: Timeline, ours: Bool, second_step: int | None) -> I64
     host = timeline.host
     recording = is_recorder_at_work(timeline)
     recorder = Intervals.union(host.start[recording], host.end[recording])
-    is_overhead = host.kind == HostKind.OVERHEAD
-    overhead = named(timeline, _FIRST_USE, host.name, is_overhead) | recording
-    loading = ours & (host.kind == HostKind.LOAD)
+    loading = is_loading(timeline) & (ours | (host.kind == HostKind.OVERHEAD))
     # Calls that only query or set something take microseconds, unless they are the first to need the context.
     asking = np.flatnonzero(ours & (host.kind == HostKind.CALL) & (host.end - host.start >= _FIRST_LEAST_NS))
     _, first = np.unique(host.name[asking], return_index=True)
     early = host.start[asking] < second_step if second_step is not None else np.zeros(len(asking), dtype=np.bool_)
     early[first] = True
     compiling = named(timeline, _COMPILING, host.name, ours & (host.kind == HostKind.PYTHON))
-    certain = np.concatenate((np.flatnonzero(loading | overhead | compiling), asking[early]))
+    certain = np.concatenate((np.flatnonzero(loading | recording | compiling), asking[early]))
     return unique(
         np.concatenate(
             (certain, _slow_firsts(timeline, ours, second_step, recorder), _slow_first_launches(timeline, ours))

@@ -7,10 +7,12 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
+from unstall.locate.startup import is_loading
 from unstall.locate.step_evidence import launches_kernels
 from unstall.locate.step_spans import ALIKE, FoundBy, Steps, launch_sequence, steps_of
 from unstall.timeline.columns import I64, Bool, StepsLeftOut, Timeline
 from unstall.timeline.grouping import distinct
+from unstall.timeline.intervals import Intervals
 
 _APART_NS = 1_000  # a trace's times may be rounded
 _LONG = 2  # times the time of a typical step
@@ -55,9 +57,9 @@ def of_longest_loop(timeline: Timeline, found_by: FoundBy, name: str, start: I64
 
 
 def begin_with_other_work(timeline: Timeline, start: I64, end: I64) -> Bool:
-    """Returns, for each step [start, end), whether it takes at least twice as long as a typical step, has more
-    launches of kernels, and ends with those of a typical step. So what comes before these is other work, such as an
-    evaluation. Copies do not count: a checkpoint is no loop of its own.
+    """Returns, for each step [start, end), whether it ends with the launches of a typical step, and what comes before
+    these takes at least as long as a typical step: it is other work, such as an evaluation. Copies do not count: a
+    checkpoint is no loop of its own. Nor does the loading of modules: a kernel's first use ends no loop.
 
     A step that is long in itself, such as one for a long sequence in a recurrent net, does not end like this. If more
     than every fourth step is of this kind, none is returned: the other work is then a part of what the program repeats.
@@ -75,6 +77,11 @@ def begin_with_other_work(timeline: Timeline, start: I64, end: I64) -> Bool:
     long &= ALIKE * work > work[typical]
     if not work[typical] or long.mean() > _FEW:
         return mixed
+    loading = is_loading(timeline)
+    loads = Intervals.union(timeline.host.start[loading], timeline.host.end[loading])
+    begins = times[np.maximum(last - work[typical], 0)]  # what a typical step launches
+    before = begins - start - loads.covered(start, begins)
+    long &= before >= np.median(took)
 
     def launched(begin: int, stop: int) -> I64:
         return np.bincount(kernel[begin:stop], minlength=int(kernel.max(initial=0)) + 1)
