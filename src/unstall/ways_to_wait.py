@@ -366,8 +366,10 @@ def called(frames: str) -> str:
 
 TENSORS_OWN = re.compile(
     r"torch/_tensor\.py|torch/_tensor_str\.py|torch/cuda/(__init__|streams)\.py|torch/accelerator/__init__\.py"
+    r"|torch/utils/_device\.py|torch/overrides\.py"
 )
-"""A regular expression for frames of methods of torch's tensors and streams, by which code waits."""
+"""A regular expression for frames of methods of torch's tensors and streams, by which code waits. With
+`torch.set_default_device`, or another mode that overrides torch's functions, calls go through a frame of the mode."""
 # Waits of unstall's helpers while they measure or verify cannot be removed; those of to_host(…).result() can.
 _OURS = re.compile(r"(.*/)?unstall/(?!fix/to_host\.py)[^:]*\.py: ")
 

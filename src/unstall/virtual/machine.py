@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -147,6 +147,10 @@ class Machine:
         advancing its virtual clock.
         """
         return self.simulator.simulation.clock.free.total_ns if self.simulator is not None else 0
+
+    def own_work(self) -> AbstractContextManager[None]:
+        """Returns a context manager: what the calling thread does in its block is no work of the program."""
+        return self.simulator.own_work() if self.simulator is not None else nullcontext()
 
     def race_mark(self) -> int:
         """Returns a number for the current point of the program. A range of two such numbers, given

@@ -18,7 +18,7 @@ from types import FrameType, FunctionType, ModuleType
 from typing import Protocol
 
 from unstall.figures import duration
-from unstall.frameworks import OURS, is_framework
+from unstall.frameworks import OURS, is_framework, is_users
 from unstall.guest import instants
 from unstall.guest.instants import LateRead
 from unstall.guest.patching import followed
@@ -248,11 +248,19 @@ def _is_own_time(frame: FrameType) -> bool:
 
 
 def _where() -> str:
-    """Returns `file:line` of the innermost frame outside of unstall. It is where the clock is being read."""
-    frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(OURS):
+    """Returns `file:line` of the innermost frame that is the user's, such as that of a profiler's block if torch's
+    profiler reads the clock. If there is none, returns that of the innermost frame outside of unstall.
+    """
+    frames = [frame for frame in _outward(sys._getframe()) if not frame.f_code.co_filename.startswith(OURS)]
+    found = next((frame for frame in frames if is_users(frame.f_code.co_filename)), frames[0])
+    return f"{found.f_code.co_filename}:{found.f_lineno}"
+
+
+def _outward(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yields a frame and its callers, the innermost first."""
+    while frame is not None:
+        yield frame
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _holders() -> Iterator[ModuleType]:

@@ -198,6 +198,23 @@ def test_waits_at_several_places_of_libraries_are_told_with_the_commonest_first(
     assert "9 waits (6 in torch/nn/utils.py:269 check, 3 in torch/nn/utils.py:383 check) of " in saw
 
 
+def test_a_mode_that_overrides_torchs_functions_is_no_place_of_a_wait() -> None:
+    """As after torch.set_default_device."""
+    trace = TraceBuilder()
+    for _ in range(3):
+        with (
+            trace.step(),
+            trace.frame("fit.py", 5, "fit"),
+            trace.frame("torch/nn/utils.py", 366, "check"),
+            trace.frame("torch/utils/_device.py", 122, "__torch_function__"),
+            trace.op("aten::is_nonzero"),
+        ):
+            trace.launch("gemm", 50)
+            trace.copy("DtoH", 1, size=1)
+            trace.sync()
+    assert "3 waits in torch/nn/utils.py:366 check of " in only(trace, "sync-bool").saw
+
+
 def test_a_check_of_a_distributions_arguments_is_gone_with_all_that_it_launches() -> None:
     trace = TraceBuilder()
     check = "torch/distributions/distribution.py"

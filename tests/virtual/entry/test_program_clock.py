@@ -190,6 +190,16 @@ def test_work_that_the_clock_does_not_charge_is_told_once_at_the_line_that_reads
     assert "460 ms of work here took no time on the virtual clock" in told[0]
 
 
+def test_if_a_library_reads_the_clock_it_is_told_at_the_line_of_the_program_that_used_it(
+    clock: ProgramClock, virtual: Ticking, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiler = "/usr/lib/python3.11/site-packages/torch/autograd/profiler.py"
+    time.perf_counter()
+    virtual.not_charged = 460_000_000
+    exec(compile("time.perf_counter()", profiler, "exec"), {"time": time})
+    assert capsys.readouterr().err.startswith(f"unstall: {__file__}:")
+
+
 def test_a_stopwatch_is_told_of_work_that_is_not_charged(
     clock: ProgramClock, virtual: Ticking, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

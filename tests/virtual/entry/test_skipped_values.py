@@ -41,6 +41,25 @@ def test_the_report_names_the_lines_that_read_values_which_were_not_computed(rea
     assert note == expected
 
 
+_OVERRIDDEN = """\
+import unstall
+with unstall.virtual_gpu("h200", numerics="skip"):
+    import torch
+    torch.set_default_device("cuda")
+    product = torch.ones(4096, 4096) @ torch.ones(4096, 4096)
+    for _ in range(2):
+        bool(product.max() > 3)
+"""
+
+
+def test_the_warning_is_at_the_programs_line_once(tmp_path: Path) -> None:
+    """Though the call goes through torch's own file, as after torch.set_default_device."""
+    (tmp_path / "train.py").write_text(_OVERRIDDEN)
+    done = subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    (told,) = (line for line in done.stderr.splitlines() if "UserWarning" in line)
+    assert told.startswith("train.py:7: UserWarning: the virtual GPU skips numerics, and a value that was not computed")
+
+
 _SEARCHES = """\
 import json
 import unstall

@@ -94,6 +94,16 @@ def test_but_a_note_says_how_long_the_program_took_here_and_where() -> None:
     assert "test_host_clock.py:" in note
 
 
+def test_what_unstall_itself_does_is_no_work_of_the_program() -> None:
+    log, simulator = begin()
+    log.launch(1_000)
+    simulator.now_ns()
+    with simulator.own_work():
+        log.host_ns += SECOND
+    log.launch(1_000)
+    assert "here it took" not in simulator.timeline().meta.notes[0]
+
+
 def test_no_amount_is_told_of_a_program_that_is_all_modelled() -> None:
     log, simulator = begin()
     log.launch(1_000)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
@@ -42,6 +42,8 @@ class ProfiledMachine(Protocol):
     def now_ns(self) -> int: ...
 
     def timeline(self) -> Timeline: ...
+
+    def own_work(self) -> AbstractContextManager[None]: ...
 
 
 class _Config(Protocol):
@@ -139,6 +141,11 @@ class _Profiler:
         if running is None:
             return None  # the profile of an observer
         now = self._source.now_ns()
+        with self._source.own_work():
+            return self._result(running, now)
+
+    def _result(self, running: _Running, now: int) -> ProfileResult:
+        """Returns the result of a profile that ends now, at `now` ns of the virtual clock."""
         off = [*running.off, *((name, since, now) for name, since in running.switched.items())]
         window = cut(self._source.timeline(), running.since, now)
         left = _without(window, [(name, since - running.since, until - running.since) for name, since, until in off])

@@ -152,6 +152,10 @@ std::string place_of(int32_t stack) {
   return stack >= 0 && there() ? asked(text_of, "place_of", "i", int(stack)) : "";
 }
 
+void warn_at(int32_t stack, const char* message) {
+  if (there()) asked([](PyObject*) { return true; }, "warn_at", "is", int(stack), message);
+}
+
 namespace {
 
 constexpr int SIGNALS = 65;

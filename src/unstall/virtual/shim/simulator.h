@@ -31,6 +31,8 @@ double elapsed_ms(int64_t first, int64_t second);
 int64_t ask_simulator(const char* method, const std::function<_object*()>& make);
 // Where a Python stack of the program is: "train.py:41 in forward"; "" if that is not known.
 std::string place_of(int32_t stack);
+// Warns the user, by Python's warnings, at the program's own line of a Python stack.
+void warn_at(int32_t stack, const char* message);
 
 // Has the next call that gives the device something to do, or waits for it, raise `exception`. With the GIL.
 void raise_later(_object* exception);

@@ -3,6 +3,7 @@
 #include "devices.h"
 #include "log.h"
 #include "memory.h"
+#include "simulator.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/TensorUtils.h>
@@ -13,7 +14,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -171,13 +171,15 @@ namespace {
 // Places in the program, by the numbers of their stacks, in order of their first use.
 class Places {
  public:
-  // Returns whether the current place is a new one.
-  bool add_here() {
+  // Adds the current place, and warns of it if it is a new one.
+  void add_here(const char* message) {
     int32_t here = stack_here();
-    std::lock_guard guard(lock_);
-    if (!known_.insert(here).second) return false;
-    stacks_.push_back(here);
-    return true;
+    {
+      std::lock_guard guard(lock_);
+      if (!known_.insert(here).second) return;
+      stacks_.push_back(here);
+    }
+    warn_at(here, message);
   }
 
   std::vector<int32_t> stacks() {
@@ -201,18 +203,10 @@ Places& searches_of_unknown() {
   return *places;
 }
 
-// torch adds to a warning where in C++ it is from, unless that is unknown. Its handler outside of Python needs a place.
-void warn(const char* message) {
-  bool in_python = typeid(*c10::WarningUtils::get_warning_handler()) != typeid(c10::WarningHandler);
-  c10::SourceLocation here{"", in_python ? nullptr : "unstall", 0};
-  c10::warn(c10::Warning(c10::UserWarning(), here, message, false));
-}
-
 } // namespace
 
 void warn_unknown() {
-  if (!reads_of_unknown().add_here()) return;
-  warn(
+  reads_of_unknown().add_here(
       "the virtual GPU skips numerics, and a value that was not computed is read here: it is 0, and comparisons with "
       "it may be wrong. If the program depends on it, compute it: --numerics real, or numerics=\"real\"");
 }
@@ -231,8 +225,7 @@ int64_t assumed_found(int64_t elements) {
 }
 
 void warn_assumed() {
-  if (!searches_of_unknown().add_here()) return;
-  warn(
+  searches_of_unknown().add_here(
       "the virtual GPU skips numerics, and values that were not computed are searched here: half of the elements are "
       "taken to be found. If the program depends on it, compute them: --numerics real, or numerics=\"real\"");
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
@@ -80,6 +81,7 @@ class Simulator:
         self._refusal: OutOfMemoryError | None = None
         self._late_reads: WeakValueDictionary[int, LateRead] = WeakValueDictionary()  # by the number in their record
         self._late_number = 0
+        self._warned: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}  # by file: a registry of warnings
         self._folder = os.getcwd()  # noqa: PTH109 - a str is needed
         self._digests = LineDigests(self._folder, time.time())
         self.cuda_begins()
@@ -182,6 +184,19 @@ class Simulator:
         with self.simulated() as simulation:
             return simulation.now(self._source.this_thread())
 
+    @contextmanager
+    def own_work(self) -> Iterator[None]:
+        """What the calling thread does in a block is work of unstall, such as building a profile. It does not count as
+        work of the program. The block must not begin with records in the shim's log: their simulation would be left
+        out twice.
+        """
+        began = self._source.now_ns()
+        try:
+            yield
+        finally:
+            with self._log.lock:
+                self.simulation.clock.leave_out(self._source.this_thread(), self._source.now_ns() - began)
+
     def here_ns(self) -> int:
         """Returns the virtual time of the calling thread, in ns. Unlike `now_ns`, takes no virtual time."""
         with self._log.lock:
@@ -266,9 +281,8 @@ class Simulator:
         with self._log.lock:
             if self._log.is_closed:
                 return -1, False
-            began = self._source.now_ns()
-            cost = self.cost_of(signature)
-            self.simulation.clock.leave_out(self._source.this_thread(), self._source.now_ns() - began)
+            with self.own_work():
+                cost = self.cost_of(signature)
             kept = growth(size for _, size in cost.workspaces)
             if kept > self._workspace_bytes:
                 self._workspace_bytes = kept
@@ -331,6 +345,22 @@ class Simulator:
             frames = self._log.stacks[stack] if 0 <= stack < len(self._log.stacks) else ()
             place = own_place(frames, self._folder)
             return " in ".join(place) if place is not None else ""
+
+    def warn_at(self, stack: int, message: str) -> None:
+        """Warns the user at the innermost line of a Python stack that is the program's own, only once a line. If the
+        stack is empty or unknown, warns at the line that runs.
+
+        Args:
+            stack: The number of the stack in the shim's log.
+            message: The text of the warning.
+        """
+        place = self.place_of(stack).partition(" in ")[0]
+        if not place:
+            warnings.warn(message, UserWarning, stacklevel=2)
+            return
+        file, _, line = place.rpartition(":")
+        registry = self._warned.setdefault(file, {})
+        warnings.warn_explicit(message, UserWarning, file, int(line), registry=registry)
 
     def graph_is_empty(self, graph: int) -> bool:
         """Returns whether the capture of a CUDA graph has ended without work for the device. `graph` is
