@@ -55,6 +55,31 @@ def test_all_waits_inside_are_named_by_number_however_many_lines_they_are_on() -
     assert "finding 4 (model.py:14 aten::item) and findings 5, 6, 7 and 8: a graph cannot contain them; then" in fix
 
 
+def test_waits_of_lbfgs_itself_stay_and_its_closure_is_captured() -> None:
+    trace = TraceBuilder()
+    for _ in range(3):
+        with (
+            trace.step(),
+            trace.frame("train.py", 9, "train"),
+            trace.optimizer("LBFGS"),
+            trace.frame("torch/optim/lbfgs.py", 358, "step"),
+        ):
+            with trace.frame("train.py", 5, "closure"):
+                for number in range(24):
+                    with trace.op("aten::relu"):
+                        trace.launch(f"kernel_{number}", 3)
+            trace.item()
+            for number in range(24):
+                with trace.op("aten::mul"):
+                    trace.launch(f"update_{number}", 3)
+    finding, findings = capture(trace)
+    wait = next(each for each in findings if each.rule == "sync-item")
+    assert wait.edit is None
+    assert wait.fix.startswith("these waits are torch's own, and no option of LBFGS removes them")
+    assert finding.fix.startswith("put what the closure computes (zero_grad, the loss, backward) into a function")
+    assert "leave its step outside" not in finding.fix
+
+
 def test_without_a_wait_inside_nothing_comes_first() -> None:
     finding, _ = capture(steps(waits=False))
     assert finding.fix.startswith("capture these operators")

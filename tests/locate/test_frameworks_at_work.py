@@ -38,6 +38,7 @@ _PROGRAMS = Path(__file__).parent / "programs"
         ),
         ("denoise", ("diffusers",), {"launch-bound": "unstall.graphed"}),
         ("generate", ("transformers",), {"launch-bound": "transformers.StaticCache"}),
+        ("lbfgs", ("torch",), {"launch-bound": "put what the closure computes", "sync-item": "waits are torch's own"}),
     ],
 )
 def test_its_findings_have_the_frameworks_own_advice(

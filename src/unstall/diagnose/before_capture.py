@@ -14,7 +14,7 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.errors import UsageError
 from unstall.figures import counted, listed, numbered_findings
-from unstall.locate.frameworks import LEAVES_WAITS_OUT
+from unstall.locate.frameworks import LEAVES_WAITS_OUT, OF_LBFGS
 from unstall.locate.kinds import named
 from unstall.locate.step_optimizer import OPTIMIZER_STEP
 from unstall.result import Finding, Where
@@ -33,6 +33,7 @@ _NO_OPTIMIZER = {"optimizer", "lr"}  # files that hold no optimizer: optimizer.p
 CAPTURABLE = frozenset({"adadelta", "adam", "adamax", "adamw", "asgd", "nadam", "radam", "rmsprop", "rprop"})
 # Those that count no steps, and so need nothing to be captured.
 COUNTS_NO_STEPS = frozenset({"sgd"})
+_CALLS_CLOSURES = frozenset({"lbfgs"})  # never in a graph: the advice there is to capture its closure
 _TENSOR_RATE = "lr=torch.tensor(…, device='cuda'){fused} if a scheduler changes the learning rate at each step"
 
 
@@ -89,7 +90,18 @@ def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
     except UsageError:  # an annotation's name stands for the place
         return False
     kind = run.timeline.host.kind
-    return bool((at & inside & ((kind == HostKind.SYNC) | (kind == HostKind.COPY))).any())
+    return bool((at & inside & ((kind == HostKind.SYNC) | (kind == HostKind.COPY)) & ~_are_of_lbfgs(run)).any())
+
+
+def _are_of_lbfgs(run: Run) -> Bool:
+    """Returns a mask over the rows of `timeline.host`: the events of torch's LBFGS itself, which no graph contains.
+    Events of its closure are not among them.
+    """
+    timeline = run.timeline
+    is_of_lbfgs = named(timeline, OF_LBFGS, timeline.lines.file)[timeline.stacks.line]
+    innermost = nearest(timeline.stacks.parent, is_of_lbfgs | run.places.is_user_frame)
+    found: Bool = np.append(is_of_lbfgs, False)[np.append(innermost, -1)[timeline.host.stack]]
+    return found
 
 
 def _first(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
@@ -147,7 +159,7 @@ def _optimizer_needs(run: Run, inside: Bool) -> str:
     names = sorted(_optimizers(run, inside))
     capturable = [name for name in names if name in CAPTURABLE]
     plain = [name for name in names if name in COUNTS_NO_STEPS]
-    others = [name for name in names if name not in CAPTURABLE | COUNTS_NO_STEPS]
+    others = [name for name in names if name not in CAPTURABLE | COUNTS_NO_STEPS | _CALLS_CLOSURES]
     needs = []
     if capturable:
         rate = _TENSOR_RATE.format(fused="")

@@ -83,6 +83,10 @@ _TRAINERS_LOOP = (
 LEAVES_WAITS_OUT = re.compile(r"(?:.*/)?transformers/masking_utils\.py")
 """Matches paths of library files whose code checks whether a graph capture is running. During a capture, this code does
 not wait for the device."""
+OF_LBFGS = re.compile(r"(?:.*/)?torch/optim/lbfgs\.py")
+"""Matches frames of torch's LBFGS, which reads values on the host in each of its iterations. So it cannot be captured,
+but what its closure computes can.
+"""
 _SHAPES = "shapes recur, and the host reads nothing within the model"
 
 AROUND_A_GRAPHED_MODEL = Option(
@@ -405,6 +409,33 @@ FRAMEWORKS = (
                 "forward pass",
                 "buffers (running means of BatchNorm) may differ between ranks, or are synchronized otherwise",
                 ("torch.nn.parallel:DistributedDataParallel(broadcast_buffers)",),
+            ),
+        ),
+    ),
+    Framework(
+        "torch.optim.LBFGS",
+        has_loop=False,
+        step="one call of optimizer.step(closure)",
+        users_line="optimizer.step(closure)",
+        options=(
+            Option(
+                r"sync-(item|bool|other)",
+                OF_LBFGS.pattern,
+                "these waits are torch's own, and no option of LBFGS removes them: in each of its iterations it reads "
+                "values on the host, to decide how far to go and when to stop. If the closure does more work, such as "
+                "on a larger batch, fewer waits come for each sample; Adam(fused=True) waits for nothing",
+                "another optimizer reaches as good a result",
+                ("torch.optim:LBFGS(max_iter)", "torch.optim:Adam(fused)"),
+                shortens=False,
+            ),
+            Option(
+                "launch-bound|tiny-kernels",
+                OF_LBFGS.pattern,
+                "put what the closure computes (zero_grad, the loss, backward) into a function that reads nothing on "
+                "the host, capture that in a CUDA graph (unstall.graphed), and call it in the closure; the work of "
+                "LBFGS around it cannot be captured, since it reads values on the host",
+                "shapes are fixed, and the host reads no values within the graph",
+                of_model=True,
             ),
         ),
     ),
