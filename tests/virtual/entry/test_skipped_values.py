@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,3 +141,31 @@ def test_a_check_of_all_values_holds_so_that_programs_which_check_their_argument
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [True, True, False, 2048, False]
+
+
+def _told(program: str, folder: Path) -> Any:
+    """The JSON in the last line that `program` prints."""
+    (folder / "train.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "train.py"], capture_output=True, text=True, check=False, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+_MASKS = """\
+import json
+import unstall
+with unstall.virtual_gpu("h200", numerics="skip"):
+    import torch
+    n = 256
+    scores, diagonal = torch.rand(n, n, device="cuda"), torch.eye(n, dtype=torch.bool).cuda()
+    labels = (torch.arange(n)[:, None] % 128 == torch.arange(n)[None] % 128).float().cuda()
+    labels, scores = labels[~diagonal].view(n, -1), scores[~diagonal].view(n, -1)
+    positives = scores[labels.bool()].view(n, -1)
+    print(json.dumps([positives.shape, scores[~labels.bool()].view(n, -1).shape]))
+"""
+
+
+def test_masks_of_small_tensors_are_known_through_all_operators(tmp_path: Path) -> None:
+    assert _told(_MASKS, tmp_path) == [[256, 1], [256, 254]]

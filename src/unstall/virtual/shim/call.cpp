@@ -245,7 +245,7 @@ class OperatorCall {
     return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& tensor) { return known(tensor); });
   }
 
-  // If numerics are skipped: whether the values are so few that they are still computed, if all inputs are known.
+  // If numerics are skipped: whether the tensors are so small that they are still computed, if all inputs are known.
   bool is_small() {
     int64_t elements = 0;
     bool reads_any = false;
@@ -253,20 +253,27 @@ class OperatorCall {
       elements += tensor.numel();
       reads_any = reads_any || is_read;
     });
-    if (elements > MOST_KNOWN) return false;
     constexpr int64_t SURELY_SMALL = 2048; // so is what two of these make together
-    return (elements <= SURELY_SMALL && reads_any) || result_is_small();
+    if (elements <= SURELY_SMALL && reads_any) return true;
+    return arguments_are_small() && results_are([](const Tensor& tensor) { return tensor.numel() <= MOST_KNOWN; });
   }
 
-  bool result_is_small() {
+  bool arguments_are_small() {
+    bool small = true;
+    for_each_argument([&](const Tensor& tensor, bool) { small = small && tensor.numel() <= MOST_KNOWN; });
+    return small;
+  }
+
+  // Whether all results are as `condition` says, by their shapes and types. True if torch has no Meta kernel.
+  template <class F>
+  bool results_are(F&& condition) {
     Stack shapes(stack_->end() - int64_t(about_.written.size()), stack_->end());
-    OperatorCall result(about_, op_, &shapes);
-    result.device_ = device_;
-    if (!result.meta()) return true;
-    int64_t elements = 0;
-    for (const IValue& value : shapes)
-      if (value.isTensor() && value.toTensor().defined()) elements += value.toTensor().numel();
-    return elements <= MOST_KNOWN;
+    OperatorCall call(about_, op_, &shapes);
+    call.device_ = device_;
+    if (!call.meta()) return true;
+    return std::all_of(shapes.begin(), shapes.end(), [&](const IValue& value) {
+      return !value.isTensor() || !value.toTensor().defined() || condition(value.toTensor());
+    });
   }
 
   // Replaces the arguments on the stack by results without values. False, with nothing changed, if torch has no Meta

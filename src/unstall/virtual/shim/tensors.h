@@ -26,7 +26,7 @@ c10::List<std::optional<Tensor>> optional_tensors(const c10::IValue& value);
 void follow(const Tensor& cuda, const Tensor& cpu);
 
 // Only shapes: for graphs that are captured, and for large tensors if numerics are skipped.
-constexpr int64_t MOST_KNOWN = 65536; // elements that are computed even if numerics are skipped
+constexpr int64_t MOST_KNOWN = 65536; // elements of a tensor that is computed even if numerics are skipped
 
 Tensor to_meta(const Tensor& tensor);
 // A new tensor on `device` of a meta tensor's shape.
