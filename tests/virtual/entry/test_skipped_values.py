@@ -153,6 +153,29 @@ def _told(program: str, folder: Path) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+_COMPARISONS = """\
+import json
+import unstall
+with unstall.virtual_gpu("h200", numerics="skip"):
+    import torch
+    x = torch.randn(2048, 2048, device="cuda")
+    loss, losses = (x @ x).mean(), (x @ x).mean(0)[:8]
+    finite, flag = torch.isfinite(loss), torch.ones((), dtype=torch.bool, device="cuda")
+    flag &= loss > 1
+    answers = [finite, loss == loss, loss < 1e9, loss.isnan(), loss > 0, (x > 0).any(), ~(x > 0).any(), flag]
+    seen = [bool(each) for each in answers] + [finite.cpu().item(), finite.clone().item(), finite.float().item()]
+    seen += [(losses < 1e9).tolist(), bool((losses < 0).any()), bool((losses > 0).all()), len(losses[losses < 0])]
+    print(json.dumps(seen))
+"""
+
+
+def test_comparisons_of_values_that_were_not_computed_follow_from_the_zeros_that_are_read(tmp_path: Path) -> None:
+    seen = _told(_COMPARISONS, tmp_path)
+    assert seen[:8] == [True, True, True, False, False, False, True, False]
+    assert seen[8:11] == [True, True, 1.0]  # copies
+    assert seen[11:] == [[True] * 8, False, True, 4]  # checks hold, and searches find half
+
+
 _MASKS = """\
 import json
 import unstall

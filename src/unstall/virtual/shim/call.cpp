@@ -80,7 +80,7 @@ class OperatorCall {
     else if (failed(device_)) run_without_values();
     else if (!settings().skip) about_.asserts ? run_asserting() : run_values();
     else if (all_known(all_read()) && is_small()) run_small();
-    else run_shapes();
+    else if (!compares_or_counts() || !run_of_zeros()) run_shapes();
     size_t results = op_.schema().returns().size(), elements = 0;
     for (size_t i = stack_->size() - results + (apart ? 1 : 0); i < stack_->size(); i++)
       elements += output((*stack_)[i], launch);
@@ -129,6 +129,15 @@ class OperatorCall {
 
   IValue& argument(size_t i) { return (*stack_)[first_ + i]; }
 
+  Stack arguments() const { return Stack(stack_->begin() + int64_t(first_), stack_->end()); }
+
+  // The arguments are as `before` again, after a kernel raised.
+  void take_back(const Stack& before) {
+    pairs_.clear();
+    stack_->resize(first_);
+    stack_->insert(stack_->end(), before.begin(), before.end());
+  }
+
   using Convert = Tensor (*)(const Tensor&);
 
   Tensor converted(const Tensor& tensor, Convert convert) {
@@ -174,15 +183,13 @@ class OperatorCall {
 
   // If CUDA's kernel would assert, the CPU's raises. If the shapes are wrong, the Meta kernel raises, too.
   void run_asserting() {
-    Stack before(stack_->begin() + int64_t(first_), stack_->end());
+    const Stack before = arguments();
     try {
       run_values();
     } catch (const std::exception& error) {
       std::string why = wrong_values(about_.name, error);
       if (why.empty()) throw;
-      pairs_.clear();
-      stack_->resize(first_);
-      stack_->insert(stack_->end(), before.begin(), before.end());
+      take_back(before);
       if (!meta()) throw;
       back_from_meta();
       assertion_failed(device_, fault_of(op_, before, why));
@@ -192,8 +199,25 @@ class OperatorCall {
   void run_small() {
     std::vector<Tensor> written = all_written();
     run_values();
-    for (const Tensor& tensor : written)
-      if (covers_storage(tensor)) set_known(tensor, true); // otherwise it was known, or the rest of it is not
+    for (const Tensor& tensor : written) was_written(tensor, Origin::COMPUTED);
+  }
+
+  // Computes from the zeros that the program reads of values that were not computed. False, with no argument changed, if
+  // that raises, as a division of integers does.
+  bool run_of_zeros() {
+    for (const Tensor& tensor : all_read())
+      if (origin_of(tensor) == Origin::MISSING) computed([&] { to_cpu(tensor).zero_(); });
+    std::vector<Tensor> written = all_written();
+    const Stack before = arguments();
+    try {
+      run_values();
+    } catch (const std::exception&) {
+      take_back(before);
+      return false;
+    }
+    for (const Tensor& tensor : written) was_written(tensor, Origin::ASSUMED);
+    for_each_result([](const Tensor& tensor) { was_written(tensor, Origin::ASSUMED); });
+    return true;
   }
 
   static bool has_kernel(const OperatorHandle& op, const About& about, c10::DispatchKey key) {
@@ -258,6 +282,18 @@ class OperatorCall {
     return arguments_are_small() && results_are([](const Tensor& tensor) { return tensor.numel() <= MOST_KNOWN; });
   }
 
+  // If numerics are skipped: whether small tensors give small masks or integers. A check of all values, or a search, is
+  // taken to go otherwise than that of zeros.
+  bool compares_or_counts() {
+    if (about_.checks || about_.reads || !arguments_are_small()) return false;
+    bool any = false;
+    const bool all = results_are([&](const Tensor& tensor) {
+      any = true;
+      return at::isIntegralType(tensor.scalar_type(), true) && tensor.numel() <= MOST_KNOWN;
+    });
+    return any && all;
+  }
+
   bool arguments_are_small() {
     bool small = true;
     for_each_argument([&](const Tensor& tensor, bool) { small = small && tensor.numel() <= MOST_KNOWN; });
@@ -267,7 +303,7 @@ class OperatorCall {
   // Whether all results are as `condition` says, by their shapes and types. True if torch has no Meta kernel.
   template <class F>
   bool results_are(F&& condition) {
-    Stack shapes(stack_->end() - int64_t(about_.written.size()), stack_->end());
+    Stack shapes = arguments();
     OperatorCall call(about_, op_, &shapes);
     call.device_ = device_;
     if (!call.meta()) return true;
@@ -280,7 +316,7 @@ class OperatorCall {
   // kernel or that raised.
   bool meta() {
     if (!has_kernel(op_, about_, c10::DispatchKey::Meta)) return false;
-    Stack before(stack_->begin() + int64_t(first_), stack_->end());
+    const Stack before = arguments();
     try {
       convert_all(to_meta, c10::kMeta);
       if (about_.generator >= 0) argument(size_t(about_.generator)) = IValue();
@@ -288,9 +324,7 @@ class OperatorCall {
       return true;
     } catch (const std::exception&) {
       // If the arguments are wrong, computing raises, too.
-      pairs_.clear();
-      stack_->resize(first_);
-      stack_->insert(stack_->end(), before.begin(), before.end());
+      take_back(before);
       return false;
     }
   }
@@ -358,10 +392,10 @@ class OperatorCall {
     std::vector<Known> reads, writes, overwrites; // `overwrites`: all of the storage
 
     bool all_read() const {
-      return std::all_of(reads.begin(), reads.end(), [](const Known& known) { return *known; });
+      return std::all_of(reads.begin(), reads.end(), [](const Known& known) { return *known == Origin::COMPUTED; });
     }
     void set(bool known) const {
-      for (const Known& each : known ? overwrites : writes) *each = known;
+      for (const Known& each : known ? overwrites : writes) *each = known ? Origin::COMPUTED : Origin::MISSING;
     }
     static void add(std::vector<Known>& to, const Tensor& tensor) {
       if (Known known = known_of(tensor)) to.push_back(std::move(known));
@@ -390,7 +424,7 @@ class OperatorCall {
   void capture(Launch& launch) {
     const bool few = !settings().skip || is_small();
     std::vector<Tensor> written = all_written(), read = all_read();
-    Stack arguments(stack_->begin() + int64_t(first_), stack_->end());
+    Stack arguments = this->arguments();
     OperatorCall kept(about_, op_, &arguments);
     kept.device_ = device_;
     kept.convert_all(to_cpu, c10::kCPU);
@@ -443,14 +477,12 @@ class OperatorCall {
 
   // For shapes, if torch has no Meta kernel, or one that chooses other strides: the arguments are not written to.
   void run_on_copies() {
-    Stack before(stack_->begin() + int64_t(first_), stack_->end());
+    const Stack before = arguments();
     try {
       run_on(about_.elementwise ? copied : zeros);
     } catch (const std::exception&) {
       if (about_.elementwise) throw;
-      pairs_.clear();
-      stack_->resize(first_);
-      stack_->insert(stack_->end(), before.begin(), before.end());
+      take_back(before);
       run_on(copied); // of a matrix that cannot be singular, for one
     }
   }

@@ -23,11 +23,12 @@ void move_values(const Tensor& to, const Tensor& from) {
   bool skips = settings().skip, few = to.is_cpu() || to.numel() <= MOST_KNOWN;
   Known reads = skips ? known_of(from) : nullptr, writes = skips ? known_of(to) : nullptr;
   auto move = [=, on_device = to.is_cuda(), whole = covers_storage(to), to = to_cpu(to), from = to_cpu(from)] {
-    bool values = !skips || (few && (!reads || *reads));
-    if (writes && (whole || !values)) *writes = values;
-    if (!values && on_device) return;
-    if (!values) warn_unknown();
-    computed([&] { values ? to.copy_(from) : to.zero_(); });
+    const Origin origin = skips && !few ? Origin::MISSING : reads ? *reads : Origin::COMPUTED;
+    const bool missing = origin == Origin::MISSING;
+    if (writes) was_written(writes, whole, origin);
+    if (missing && on_device) return;
+    if (origin != Origin::COMPUTED && !on_device) warn_unknown();
+    computed([&] { missing ? to.zero_() : to.copy_(from); });
   };
   if (capturing_here(device)) keep(device, move);
   else move();
@@ -201,7 +202,8 @@ at::Scalar local_scalar(const Tensor& self) {
   waiting(AWait{WaitKind::VALUE, bytes, false, true}, [&] { log_read(self.get_device(), bytes, &value); });
   if (settings().skip && !known(self)) {
     warn_unknown();
-    return at::native::_local_scalar_dense_cpu(at::zeros({}, self.options().device(at::kCPU)));
+    if (origin_of(self) == Origin::MISSING)
+      return at::native::_local_scalar_dense_cpu(at::zeros({}, self.options().device(at::kCPU)));
   }
   return computed([&] { return at::native::_local_scalar_dense_cpu(to_cpu(self)); });
 }

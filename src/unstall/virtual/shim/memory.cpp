@@ -166,7 +166,7 @@ struct DeviceAllocator final : c10::Allocator {
     int64_t allocation = log_malloc(device, int64_t(bytes)); // first: a device that is full needs no memory here
     auto [graph, cpu] = spare_here(device, bytes);
     if (!cpu) cpu = cpu_storage(bytes);
-    Known known = is_lazy(bytes) ? std::make_shared<bool>(false) : nullptr;
+    Known known = is_lazy(bytes) ? std::make_shared<Origin>(Origin::MISSING) : nullptr;
     return data_of(new Block{std::move(cpu), allocation, int64_t(bytes), device, graph, std::move(known)});
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
@@ -216,7 +216,7 @@ void move_bytes(StorageImpl& storage, c10::DataPtr data) {
   const void* before = storage.data();
   {
     std::unique_lock alone(bytes_in_use());
-    if (block->is_known()) std::memcpy(data.mutable_get(), before, size_t(block->bytes));
+    if (block->origin() != Origin::MISSING) std::memcpy(data.mutable_get(), before, size_t(block->bytes));
     block->cpu->set_data_ptr_noswap(std::move(data));
     follow_data(storage, block);
   }
@@ -248,7 +248,7 @@ void resize_bytes(StorageImpl& storage, int64_t bytes) {
   TORCH_CHECK(block, "Trying to resize storage that is not resizable");
   auto grown = cpu_storage(size_t(bytes));
   size_t held = size_t(std::min(block->bytes, bytes));
-  if (held && block->is_known()) std::memcpy(grown->mutable_data(), block->cpu->data(), held);
+  if (held && block->origin() != Origin::MISSING) std::memcpy(grown->mutable_data(), block->cpu->data(), held);
   if (block->cpu.use_count() > 1) { // the nodes of a graph use what was there before
     if (block->graph) keep_spare(block->graph, block->cpu);
     block->cpu = std::move(grown);

@@ -9,8 +9,11 @@
 
 namespace unstall {
 
-// Whether values were computed: not those of large tensors if numerics are skipped. A graph's nodes share it.
-using Known = std::shared_ptr<bool>;
+// Where a storage's values come from. MISSING: they were not computed, as those of large tensors are not if numerics are
+// skipped; the program reads them as 0. ASSUMED: they follow from missing ones, taken to be 0.
+enum class Origin : uint8_t { COMPUTED, ASSUMED, MISSING };
+// A graph's nodes share it.
+using Known = std::shared_ptr<Origin>;
 
 // Behind the data of a storage on a virtual device. The bytes belong to `cpu`, the storage that the CPU's kernels get:
 // so nothing is copied, and a resize by a kernel is seen.
@@ -22,7 +25,7 @@ struct Block {
   int64_t graph = 0; // the graph whose capture allocated it; 0 if none did, and for the results of a kernel of the CPU
   Known known; // if numerics are skipped; nullptr if all are computed so far
 
-  bool is_known() const { return !known || *known; }
+  Origin origin() const { return known ? *known : Origin::COMPUTED; }
 };
 
 // nullptr for memory that is not ours.

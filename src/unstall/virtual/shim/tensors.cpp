@@ -149,17 +149,29 @@ Block* block_behind(const Tensor& tensor) {
 
 Known known_of(const Tensor& tensor) {
   Block* block = block_behind(tensor);
-  if (block && !block->known) block->known = std::make_shared<bool>(true);
+  if (block && !block->known) block->known = std::make_shared<Origin>(Origin::COMPUTED);
   return block ? block->known : nullptr;
 }
 
-bool known(const Tensor& tensor) {
+Origin origin_of(const Tensor& tensor) {
   Block* block = block_behind(tensor);
-  return !block || block->is_known();
+  return block ? block->origin() : Origin::COMPUTED;
+}
+
+bool known(const Tensor& tensor) {
+  return origin_of(tensor) == Origin::COMPUTED;
 }
 
 void set_known(const Tensor& tensor, bool known) {
-  if (Known of = known_of(tensor)) *of = known;
+  if (Known of = known_of(tensor)) *of = known ? Origin::COMPUTED : Origin::MISSING;
+}
+
+void was_written(const Tensor& tensor, Origin origin) {
+  if (Known of = known_of(tensor)) was_written(of, covers_storage(tensor), origin);
+}
+
+void was_written(const Known& storage, bool whole, Origin origin) {
+  *storage = whole ? origin : std::max(*storage, origin);
 }
 
 bool covers_storage(const Tensor& tensor) {

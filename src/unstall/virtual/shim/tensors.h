@@ -36,9 +36,13 @@ void follow_meta(const Tensor& cuda, const Tensor& meta);
 
 // Whether a tensor's values were computed. A CPU tensor's always are.
 bool known(const Tensor& tensor);
+Origin origin_of(const Tensor& tensor);
 Known known_of(const Tensor& tensor); // nullptr for memory that is not ours
 // For every tensor that shares the storage.
 void set_known(const Tensor& tensor, bool known);
+// After values of this origin were written to a tensor: a storage that it does not cover is as the worse of its parts.
+void was_written(const Tensor& tensor, Origin origin);
+void was_written(const Known& storage, bool whole, Origin origin);
 bool covers_storage(const Tensor& tensor);
 // The program read a value that was not computed: warns, once for each place in the program.
 void warn_unknown();
