@@ -50,6 +50,11 @@ def test_an_activity_that_is_turned_off_is_not_recorded(told: dict[str, Any]) ->
 
 
 @slow
+def test_kernels_that_were_queued_before_the_profile_began_are_not_in_it(told: dict[str, Any]) -> None:
+    assert told["queued before"] == [1, 1]
+
+
+@slow
 def test_a_timeline_of_memory_is_refused_with_what_to_use_instead(told: dict[str, Any]) -> None:
     assert "_record_memory_history" in told["memory timeline"]
 

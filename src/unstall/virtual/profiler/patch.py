@@ -15,12 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from msgspec.structs import replace
 
-from unstall.timeline.columns import HostKind, Timeline
+from unstall.timeline.columns import I64, HostKind, Timeline
 from unstall.virtual.profiler.profile_result import Asked, ProfileResult
-from unstall.virtual.timeline.rows import rows_of
-from unstall.virtual.timeline.window import cut, without_host
+from unstall.virtual.timeline.window import cut, with_ops, without_host
 
 if TYPE_CHECKING:
     from torch._C._profiler import ProfilerActivity, ProfilerState
@@ -147,7 +145,8 @@ class _Profiler:
     def _result(self, running: _Running, now: int) -> ProfileResult:
         """Returns the result of a profile that ends now, at `now` ns of the virtual clock."""
         off = [*running.off, *((name, since, now) for name, since in running.switched.items())]
-        window = cut(self._source.timeline(), running.since, now)
+        whole = self._source.timeline()
+        window = cut(with_ops(whole, _launched_ns(whole) >= running.since), running.since, now)
         left = _without(window, [(name, since - running.since, until - running.since) for name, since, until in off])
         shown = left if running.asked.cuda else _without(left, [("CUDA", 0, now)])
         return ProfileResult(shown, running.asked, running.metadata)
@@ -194,16 +193,7 @@ def _without(timeline: Timeline, off: list[tuple[str, int, int]]) -> Timeline:
         timeline: The timeline.
         off: Each span in which an activity was off, as `(activity, start in ns, end in ns)`.
     """
-    launched = (
-        np.where(
-            timeline.device.launch >= 0,
-            timeline.host.start[np.maximum(timeline.device.launch, 0)],
-            timeline.device.start,
-        )
-        if len(timeline.host)
-        else timeline.device.start
-    )
-    host = timeline.host
+    launched, host = _launched_ns(timeline), timeline.host
     kept = np.ones(len(timeline.device), np.bool_)
     dropped = np.zeros(len(host), np.bool_)
     for name, since, until in off:
@@ -211,4 +201,12 @@ def _without(timeline: Timeline, off: list[tuple[str, int, int]]) -> Timeline:
             kept &= (launched < since) | (launched >= until)
         elif name == "CPU":
             dropped |= np.isin(host.kind, _OF_CPU) & (host.start >= since) & (host.start < until)
-    return without_host(replace(timeline, device=rows_of(timeline.device, kept)), dropped)
+    return without_host(with_ops(timeline, kept), dropped)
+
+
+def _launched_ns(timeline: Timeline) -> I64:
+    """Returns when each op of the device was launched, in ns. An op without a launch counts from its start."""
+    host, device = timeline.host, timeline.device
+    if not len(host):
+        return device.start
+    return np.where(device.launch >= 0, host.start[np.maximum(device.launch, 0)], device.start)

@@ -43,12 +43,7 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
     told = timeline.meta.reserved_peak_bytes
     if told is not None and not (timeline.memory.time >= end_ns).any():  # it may be of earlier memory than is here
         peak = max(peak, told)
-    timeline = replace(
-        timeline,
-        device=rows_of(device, ours),
-        waits=rows_of(timeline.waits, of_calls),
-        collectives=_collectives(timeline.collectives, ours),
-    )
+    timeline = replace(with_ops(timeline, ours), waits=rows_of(timeline.waits, of_calls))
     timeline = _with_host(timeline, kept)
     host, device, memory = timeline.host, timeline.device, rows_of(timeline.memory, remembered)
     reads = timeline.clock_reads
@@ -65,6 +60,12 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
             reserved_peak_bytes=int(peak) if peak >= 0 else timeline.meta.reserved_peak_bytes,
         ),
     )
+
+
+def with_ops(timeline: Timeline, kept: Bool) -> Timeline:
+    """Returns the timeline with only the ops in `kept`, which is a mask of `timeline.device`."""
+    collectives = _collectives(timeline.collectives, kept)
+    return replace(timeline, device=rows_of(timeline.device, kept), collectives=collectives)
 
 
 def _collectives(collectives: Collectives, kept: Bool) -> Collectives:

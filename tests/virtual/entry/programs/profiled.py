@@ -99,6 +99,14 @@ told["cuda alone"] = [len(of_device(cuda_alone.events())) > 0, "aten::addmm" in 
 with torch.autograd.profiler.profile(use_device="cuda") as older:
     step()
 told["older"] = {a.key: a.device_time_total for a in older.key_averages()}["aten::addmm"] > 0
+product = torch.rand(4096, 4096, device="cuda")
+for _ in range(3):
+    product @ product
+with profile(activities=both) as begun_late:
+    product @ product
+    torch.cuda.synchronize()
+late = [event for event in of_device(begun_late.events()) if event.activity_type == "kernel"]
+told["queued before"] = [len(late), sum(event.name == "aten::mm" for event in begun_late.events())]
 with torch.autograd.profiler.emit_nvtx():
     step()
 told["explained"] = unstall.explain(scheduled).result.steps.count
