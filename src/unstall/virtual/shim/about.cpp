@@ -15,11 +15,12 @@
 namespace unstall {
 namespace {
 
-// CUDA's kernels of these copy a count to the host and wait for it, to know how large the result is.
+// CUDA's kernels of these copy a number to the host and wait for it: a count, to know how large the result is, or
+// whether cuSOLVER failed.
 const std::unordered_map<std::string, int64_t> bytes_read = {
     {"aten::nonzero", 8}, {"aten::_unique2", 8}, {"aten::unique_dim", 8}, {"aten::unique_consecutive", 8},
     {"aten::unique_dim_consecutive", 8}, {"aten::_unique", 8}, {"aten::bincount", 8}, {"aten::masked_select", 8},
-    {"aten::repeat_interleave", 8}};
+    {"aten::repeat_interleave", 8}, {"aten::linalg_eig", 4}, {"aten::_linalg_eigvals", 4}};
 
 // The arguments of these may be CPU tensors of any size.
 const std::unordered_set<std::string> takes_host_tensors = {
