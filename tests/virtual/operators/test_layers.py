@@ -94,6 +94,15 @@ def test_integers_are_counted_as_the_cpu_counts_floating_point_numbers(dtype: st
     assert told[f"histc {dtype}"] == told["histc"]
 
 
+def test_products_of_integers_are_refused_as_cuda_does() -> None:
+    assert told_by("layers")["_int_mm"] == [
+        "self.size(0) needs to be greater than 16, but got 16",
+        "self.size(1) needs to be greater than 0 and a multiple of 8, but got 20",
+        "mat2.size(1) needs to be greater than 0 and a multiple of 8, but got 20",
+        "",
+    ]
+
+
 def test_halves_that_the_cpu_has_no_kernel_for_are_computed() -> None:
     dtype, apart = told_by("layers")["halves"]
     assert dtype == "torch.float16"

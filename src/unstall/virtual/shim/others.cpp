@@ -179,6 +179,32 @@ Tensor baddbmm_wide(
   return at::baddbmm(self.to(at::kFloat), a.to(at::kFloat), b.to(at::kFloat), beta, alpha).to(type);
 }
 
+// The words of _int_mm_out_cuda (ATen/native/cuda/Blas.cpp).
+void check_int_mm(const Tensor& self, const Tensor& mat2) {
+  TORCH_CHECK(self.dim() == 2, "Expected self to be of dimension 2 but got ", self.dim());
+  TORCH_CHECK(mat2.dim() == 2, "Expected mat2 to be of dimension 2 but got ", mat2.dim());
+  TORCH_CHECK(self.size(0) > 16, "self.size(0) needs to be greater than 16, but got ", self.size(0));
+  TORCH_CHECK(
+      self.size(1) > 0 && self.size(1) % 8 == 0,
+      "self.size(1) needs to be greater than 0 and a multiple of 8, but got ", self.size(1));
+  TORCH_CHECK(
+      self.size(1) == mat2.size(0), "self.size(1) needs to match mat2.size(0) but got ", self.size(1), " and ",
+      mat2.size(0));
+  TORCH_CHECK(
+      mat2.size(1) > 0 && mat2.size(1) % 8 == 0,
+      "mat2.size(1) needs to be greater than 0 and a multiple of 8, but got ", mat2.size(1));
+}
+
+Tensor int_mm(const Tensor& self, const Tensor& mat2) {
+  check_int_mm(self, mat2);
+  return at::_int_mm(self, mat2);
+}
+
+Tensor& int_mm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
+  check_int_mm(self, mat2);
+  return at::_int_mm_out(out, self, mat2);
+}
+
 // CUDA's kernels read halves and write float32, forward, and the other way around, backward. The CPU's refuse that.
 template <Tensor (*compute)(const Tensor&, int64_t, bool)>
 Tensor softmax(const Tensor& self, int64_t dim, bool half_to_float) {
@@ -246,6 +272,8 @@ SUBSTITUTES(list) {
   list.add("_log_softmax", &softmax<at::_log_softmax>);
   list.add("_log_softmax.out", &softmax_out<at::_log_softmax_out>);
   list.add("_log_softmax_backward_data", &softmax_backward<at::_log_softmax_backward_data>);
+  list.add("_int_mm", &int_mm);
+  list.add("_int_mm.out", &int_mm_out);
   list.add("mm.dtype", &mm_wide);
   list.add("bmm.dtype", &bmm_wide);
   list.add("addmm.dtype", &addmm_wide);

@@ -121,6 +121,17 @@ def dropping_between_layers() -> None:
     TOLD["LSTM drops by the seed"] = bool((layers(data)[0] - layers(data)[0]).abs().max() > 0)
 
 
+def refusal(rows: int, inner: int, columns: int) -> str:
+    """What the error of a product of integers says; "" if it is computed."""
+    left = torch.ones(rows, inner, dtype=torch.int8, device="cuda")
+    right = torch.ones(inner, columns, dtype=torch.int8, device="cuda")
+    try:
+        assert torch._int_mm(left, right).tolist() == [[inner] * columns] * rows
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
 def others() -> None:
     torch.manual_seed(0)
     scores = torch.randn(20, 2, 6)
@@ -144,6 +155,7 @@ def others() -> None:
         assert {count.dtype for count in counts} == {dtype}
         TOLD[f"histc {dtype}"] = [count.tolist() for count in counts]
     TOLD["histc"] = [torch.histc(integers.double(), bins, low, high).tolist() for bins, low, high in RANGES]
+    TOLD["_int_mm"] = [refusal(16, 16, 16), refusal(32, 20, 16), refusal(32, 16, 20), refusal(32, 16, 24)]
     x = torch.randn(2, 3, 8, 8, device="cuda", dtype=torch.float16)
     pooled = functional.avg_pool3d(x, 2)
     TOLD["halves"] = [
