@@ -102,6 +102,21 @@ int64_t reserve_bytes(const Layers& l, const Tensor& input) {
   return (gates + between + masks + steps * l.projected * input.element_size() + 256 + 31) / 32 * 32;
 }
 
+Tensor leaf(const Tensor& tensor) {
+  return tensor.detach().requires_grad_(true);
+}
+
+// What run() gives for parameters. The CPU's layers multiply, and so round, in another way if a view of a weight requires
+// no gradient, as no view does below the key of views.
+std::vector<Tensor> run_as_parameters(
+    const Layers& l, const Tensor& input, TensorList weights, const Tensor& hx, const OptionalTensor& cx) {
+  auto keys = c10::impl::tls_local_dispatch_key_set();
+  c10::impl::ForceDispatchKeyGuard with_views(keys.included_, keys.excluded_.remove(c10::DispatchKey::ADInplaceOrView));
+  std::vector<Tensor> parameters;
+  for (const Tensor& weight : weights) parameters.push_back(leaf(weight));
+  return run(l, input, parameters, hx, cx);
+}
+
 Five forward(
     const Tensor& input, TensorList weights, int64_t weights_of_layer, const OptionalTensor& buffer, const Tensor& hx,
     const OptionalTensor& cx, int64_t mode, int64_t hidden, int64_t projected, int64_t layers, bool batch_first,
@@ -121,7 +136,7 @@ Five forward(
   if (input.is_meta()) return {out, hy, cy, reserve, flat};
   uint64_t seed = train && dropout > 0 ? draw_seed() : 0;
   Seeded seeded(seed);
-  auto results = run(l, input, weights, hx, cx);
+  auto results = run_as_parameters(l, input, weights, hx, cx);
   out.copy_(results[0]);
   hy.copy_(results[1]);
   if (l.is_lstm()) cy.copy_(results[2]);
@@ -160,7 +175,6 @@ std::tuple<Tensor, Tensor, Tensor, std::vector<Tensor>> backward(
   std::memcpy(&seed, reserve.data_ptr(), sizeof seed);
 
   Differentiating differentiating;
-  auto leaf = [](const Tensor& x) { return x.detach().requires_grad_(true); };
   std::vector<Tensor> leaves{leaf(input), leaf(hx)};
   if (lstm) leaves.push_back(leaf(*cx));
   size_t first_weight = leaves.size();

@@ -49,6 +49,8 @@ def recurrent() -> None:
             " without biases": {"bias": False},
         }.items():
             apart(f"{kind.__name__}{name}", kind(5, 6, **options), torch.randn(7, 3, 5))
+        wide = kind(32, 32, batch_first=True)
+        apart(f"{kind.__name__} wide and batch first", wide, torch.randn(3, 61, 32))
         packed = pack_padded_sequence(torch.randn(7, 3, 5), torch.tensor([7, 5, 2]))
         apart(f"{kind.__name__} packed", kind(5, 6), packed)
     apart("LSTM with projections", nn.LSTM(5, 6, proj_size=3), torch.randn(7, 3, 5))
