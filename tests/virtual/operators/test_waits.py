@@ -54,6 +54,7 @@ RETURNING = (
     "cdist",
     "triu_indices",
     "pack_padded_sequence",
+    "histc",
 )
 
 

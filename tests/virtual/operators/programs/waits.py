@@ -69,6 +69,7 @@ CALLS = {
     "one_hot": lambda: functional.one_hot(integers),
     "ctc_loss": lambda: functional.ctc_loss(scores, targets, steps, letters),
     "histc without bounds": lambda: torch.histc(x, 50),
+    "histc": lambda: torch.histc(x, 50, min=0, max=1),
 }
 
 warnings.simplefilter("ignore")

@@ -13,7 +13,7 @@ from math import prod
 
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work, item_bytes
 from unstall.virtual.costs.families.row_launches import below_power, halvings, of_scan
-from unstall.virtual.costs.signature import Signature, TensorSpec
+from unstall.virtual.costs.signature import Signature, TensorSpec, nonzero
 
 _ALONG: dict[str, int] = {
     "_cummax_helper": 3,
@@ -265,11 +265,16 @@ def _transform(kind: str, signature: Signature, result: TensorSpec) -> tuple[str
 
 def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) -> Found:
     """Returns the kernels of a call of `repeat_interleave` without the copy of the result's size to the host if the
-    program gives that size. In measured calls, it does not.
+    program gives that size, and those of a histogram without the search for its bounds if the program gives these. In
+    measured calls, it does not.
     """
-    if signature.name != "aten::repeat_interleave" or signature.value(1) is None:
-        return found
-    return found._replace(kernels=tuple(kernel for kernel in found.kernels if "DtoH" not in kernel.name))
+    if signature.name == "aten::repeat_interleave" and signature.value(1) is not None:
+        return found._replace(kernels=tuple(kernel for kernel in found.kernels if "DtoH" not in kernel.name))
+    bounds = [signature.value(at) for at in (2, 3)]
+    if signature.name == "aten::histc" and any(bound if type(bound) is int else nonzero(bound) for bound in bounds):
+        last = max((at for at, kernel in enumerate(found.kernels) if "DtoH" in kernel.name), default=0)
+        return found._replace(kernels=(found.kernels[0], *found.kernels[last + 1 :]), temporaries=())
+    return found
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
