@@ -6,7 +6,8 @@ the prediction is on the plane that fits those of the nearest measured calls bes
 regression: Cleveland, "Robust Locally Weighted Regression and Smoothing Scatterplots", 1979). Their
 weights are the inverse cubes of their distances, and a distance is the number of doublings between
 the sizes of two calls.
-The kernels are those of the nearest measured call, or of the one for which most near calls vote.
+The kernels are those of the nearest measured call, or of the one for which most near calls vote. Calls with these
+kernels then tell the time.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ _SLOPED = 1.0  # how far beyond the nearest calls their slopes count, in doublin
 _RIDGE = 0.1  # how much a slope costs, so that near calls which are all alike in some dimension tell none
 _POWER = 3.0
 _OTHER_SIDE = 0.2  # what a call weighs less if the L2 cache holds only its bytes, or only those of the call asked for
+_OTHER_KERNELS = 2.0
+"""How many times as far a call counts if it has other kernels than those chosen: with each of 4,600 convolutions left
+out in turn, this brought the mean error of the logarithm from 0.40 to 0.37.
+"""
 _SAME = 1e-6
 _VOTERS = 9
 _VOTE_NEAR = 0.05  # the square of a distance within which all votes weigh about the same
@@ -128,6 +133,8 @@ class CostTable:
         self._spilt = _spilt([works[at].moved for at in self._with_repeats], measured_on)
         told = {call.names: choice.algorithm(variant, self._named(call)) for call in calls} if choice else {}
         self._algorithms = [told.get(call.names) for call in calls]
+        numbered = {names: number for number, names in enumerate(told)}
+        self._same_kernels = np.array([numbered.get(call.names, -1) for call in calls])
         self._best = float(np.exp(np.quantile(self._factors, _BEST)))
 
     @property
@@ -150,21 +157,22 @@ class CostTable:
         distances = np.sqrt(((self._places - place) ** 2).sum(1))
         if without is not None:
             distances = np.where(without, np.inf, distances)
-        count = min(_NEIGHBOURS, len(distances))
-        near = np.argpartition(distances, count - 1)[:count]
-        near = near[np.argsort(distances[near], kind="stable")]
-        nearest = int(near[0])
-        if distances[nearest] < _SAME:
+        nearest = int(distances.argmin())
+        distance = float(distances[nearest])
+        if distance < _SAME:
             same = np.flatnonzero(distances < _SAME)
             factor = float(self._factors[same].mean())
         else:
+            if self._chosen is not None:
+                nearest = self._voted(dims, without)
+                distances = np.where(self._same_kernels == self._same_kernels[nearest], 1.0, _OTHER_KERNELS) * distances
+            count = min(_NEIGHBOURS, len(distances))
+            near = np.argpartition(distances, count - 1)[:count]
+            near = near[np.argsort(distances[near], kind="stable")]
             held = self._measured_on.holds(self.work(dims, dtype))
             alike = roofline.multiprocessors == self._measured_on.multiprocessors
             factor = self._between(dims, self._places[near] - place, near, distances[near], held, alike=alike)
-        total = self._ns_on(dims, roofline, dtype, factor)
-        if distances[nearest] >= _SAME:
-            nearest = self._voted(dims, without, nearest)
-        return Estimate(total, self._calls[nearest], float(distances[near[0]]))
+        return Estimate(self._ns_on(dims, roofline, dtype, factor), self._calls[nearest], distance)
 
     def _between(
         self,
@@ -230,7 +238,7 @@ class CostTable:
             found.append(math.log(whole / usual))
         return found[0] - found[1]
 
-    def _voted(self, dims: tuple[int, ...], without: np.ndarray | None, nearest: int) -> int:
+    def _voted(self, dims: tuple[int, ...], without: np.ndarray | None) -> int:
         """Returns the index of the measured call that has the kernels of a predicted call: the nearest
         of those with the algorithm for which most of the calls near it vote, and of these, with the
         kernels for which most vote.
@@ -238,11 +246,8 @@ class CostTable:
         Args:
             dims: The predicted call's value on each axis of its family of operators.
             without: For each measured call, whether to leave it out. None: all count.
-            nearest: The index of the call whose size is nearest, for a family of which it is not
-                known how kernels are chosen.
         """
-        if self._chosen is None or self._family.choice is None:
-            return nearest
+        assert self._chosen is not None
         squares = ((self._chosen - self._choice_places(np.array([dims], np.int64))) ** 2).sum(1)
         if without is not None:
             squares = np.where(without, np.inf, squares)
