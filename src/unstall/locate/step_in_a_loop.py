@@ -57,9 +57,10 @@ def of_longest_loop(timeline: Timeline, found_by: FoundBy, name: str, start: I64
 
 
 def begin_with_other_work(timeline: Timeline, start: I64, end: I64) -> Bool:
-    """Returns, for each step [start, end), whether it ends with the launches of a typical step, and what comes before
-    these takes at least as long as a typical step: it is other work, such as an evaluation. Copies do not count: a
-    checkpoint is no loop of its own. Nor does the loading of modules: a kernel's first use ends no loop.
+    """Returns, for each step [start, end), whether it takes at least twice as long as a typical step, ends with the
+    launches of one, and what comes before these takes at least as long as one: it is other work, such as an
+    evaluation. Copies do not count: a checkpoint is no loop of its own. Nor does the loading of modules: a kernel's
+    first use ends no loop.
 
     A step that is long in itself, such as one for a long sequence in a recurrent net, does not end like this. If more
     than every fourth step is of this kind, none is returned: the other work is then a part of what the program repeats.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I32, I64, Bool, HostKind, Timeline
 from unstall.timeline.grouping import groups, union
 
@@ -91,7 +92,9 @@ def _innermost(timeline: Timeline) -> Bool:
     """
     host = timeline.host
     chosen: Bool = host.kind < HostKind.ANNOTATION
-    chosen[host.parent[chosen & (host.parent >= 0)]] = False
+    parent = host.parent[chosen]
+    around = nearest(host.parent, chosen)[parent[parent >= 0]]
+    chosen[around[around >= 0]] = False
     return chosen
 
 
