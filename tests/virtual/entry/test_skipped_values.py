@@ -53,12 +53,23 @@ with unstall.virtual_gpu("h200", numerics="skip"):
 """
 
 
-def test_the_warning_is_at_the_programs_line_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", [".", "one in another"])
+def test_the_warning_is_at_the_programs_line_once(folder: str, tmp_path: Path) -> None:
     """Though the call goes through torch's own file, as after torch.set_default_device."""
-    (tmp_path / "train.py").write_text(_OVERRIDDEN)
-    done = subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, check=True, cwd=tmp_path)
+    program = tmp_path / folder / "train.py"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(_OVERRIDDEN)
+    done = subprocess.run(
+        [sys.executable, str(program.relative_to(tmp_path))],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
     (told,) = (line for line in done.stderr.splitlines() if "UserWarning" in line)
-    assert told.startswith("train.py:7: UserWarning: the virtual GPU skips numerics, and a value that was not computed")
+    told_at, _, text = told.partition(": UserWarning: ")
+    assert told_at == f"{program.relative_to(tmp_path)}:7"
+    assert text.startswith("the virtual GPU skips numerics, and a value that was not computed")
 
 
 _SEARCHES = """\

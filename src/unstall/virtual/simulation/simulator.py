@@ -340,11 +340,14 @@ class Simulator:
         Args:
             stack: The number of the stack in the shim's log.
         """
+        place = self._own_place(stack)
+        return " in ".join(place) if place is not None else ""
+
+    def _own_place(self, stack: int) -> tuple[str, str] | None:
         with self._log.lock:
             self.drain()
             frames = self._log.stacks[stack] if 0 <= stack < len(self._log.stacks) else ()
-            place = own_place(frames, self._folder)
-            return " in ".join(place) if place is not None else ""
+            return own_place(frames, self._folder)
 
     def warn_at(self, stack: int, message: str) -> None:
         """Warns the user at the innermost line of a Python stack that is the program's own, only once a line. If the
@@ -354,11 +357,11 @@ class Simulator:
             stack: The number of the stack in the shim's log.
             message: The text of the warning.
         """
-        place = self.place_of(stack).partition(" in ")[0]
-        if not place:
+        place = self._own_place(stack)
+        if place is None:
             warnings.warn(message, UserWarning, stacklevel=2)
             return
-        file, _, line = place.rpartition(":")
+        file, _, line = place[0].rpartition(":")
         registry = self._warned.setdefault(file, {})
         warnings.warn_explicit(message, UserWarning, file, int(line), registry=registry)
 
