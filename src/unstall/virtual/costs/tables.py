@@ -46,7 +46,7 @@ _BEST = 0.1  # the quantile of calls that are taken to fill the device
 _ROUNDED_BYTES = 512
 _ALL_SPILT = 2.0  # how many doublings a loop whose data fits the L2 cache is from one whose data does not
 _LONGEST_NS = 3_600 * 10**9
-_LARGEST = 1 << 62
+_LARGEST = 1 << 62  # size of a call on an axis
 TableRow: TypeAlias = list[Any]
 """A measured call in the file of a GPU, as a list of ints and of lists of ints."""
 
@@ -476,7 +476,7 @@ def _call(row: TableRow, axes: int, sequences: Sequence[Sequence[int]]) -> Measu
     if not axes + 2 <= len(row) <= axes + 5 or not all(type(figure) is int for figure in row[: axes + 1]):
         raise ValueError(f"{row}: not {axes} figures, a sequence of kernels, ns, temporaries, blocks and repeats")
     if not all(1 <= figure <= _LARGEST for figure in row[:axes]):
-        raise ValueError(f"{row}: no sizes")
+        raise ValueError(f"{row}: sizes that are not from 1 to 2^62")
     if not 0 <= row[axes] < len(sequences):
         raise ValueError(f"{row}: there is no sequence {row[axes]}")
     names, ns = tuple(sequences[row[axes]]), _several(row[axes + 1])

@@ -45,7 +45,8 @@ bool can_cudnn(const sdp_params& p, bool debug) {
     return false;
   }
   return settings().major >= AMPERE && on_one_gpu(p) && sdp::check_tensor_shapes(p, debug) &&
-      sdp::check_tensor_dtype(p, half_types, debug) && sdp::check_attn_mask_shape(p, debug) && sdp::check_nonzero_sequence_lengths_dense(p, debug) &&
+      sdp::check_tensor_dtype(p, half_types, debug) && sdp::check_attn_mask_shape(p, debug) &&
+      sdp::check_nonzero_sequence_lengths_dense(p, debug) &&
       sdp::check_last_dim_stride_equals_1_dense<true>(p, debug) &&
       sdp::check_batch_size_and_num_heads_dense<true, false>(p, debug) && cudnn_shapes(p);
 }
@@ -96,7 +97,8 @@ bool can_efficient(const sdp_params& p, bool debug) {
                                   : sdp::check_tensor_dtype(p, efficient_types_of_turing, debug));
 }
 
-// cuDNN is first on the GPUs on which torch prefers it. Once, so that it does not overwrite an order that the program sets later, or by sdpa_kernel(set_priority=True).
+// cuDNN is first on the GPUs on which torch prefers it. Once, so that it does not overwrite an order that the program
+// sets later, or by sdpa_kernel(set_priority=True).
 const std::array<SDPBackend, at::num_sdp_backends>& order(std::array<SDPBackend, at::num_sdp_backends>& chosen) {
   static const bool initialised = [] {
     if (settings().major != HOPPER && settings().major != BLACKWELL) return true;

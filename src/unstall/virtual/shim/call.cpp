@@ -202,7 +202,7 @@ class OperatorCall {
     for (const Tensor& tensor : written) was_written(tensor, Origin::COMPUTED);
   }
 
-  // Computes from the zeros that the program reads of values that were not computed. False, with no argument changed, if
+  // Computes from the zeros that the program reads of values that were not computed. False, with nothing computed, if
   // that raises, as a division of integers does.
   bool run_of_zeros() {
     for (const Tensor& tensor : all_read())

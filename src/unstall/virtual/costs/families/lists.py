@@ -106,23 +106,26 @@ def launches(kernel: str, sizes: Iterable[int]) -> list[float] | None:
 
 
 def blocks(variant: str, dims: tuple[int, ...], kernel: str) -> int:
-    """Returns how many thread blocks each launch of a kernel has, if all tensors have the same size. Returns 0 for
-    other kernels: their number is unknown.
+    """Returns how many thread blocks a launch of a kernel has on average, if all tensors have the same size. Returns 0
+    for other kernels: their number is unknown.
 
     Args:
-        variant: Not used.
+        variant: The variant of the call (see `CallShape`).
         dims: As those of `work`.
         kernel: The name of the kernel.
     """
-    count, number = _launches(dims)
+    count, number = _launches(variant, dims)
     return -(-count // number) if "multi_tensor_apply_kernel" in kernel else 0
 
 
-def _launches(dims: tuple[int, ...]) -> tuple[int, int]:
+def _launches(variant: str, dims: tuple[int, ...]) -> tuple[int, int]:
     """Returns the number of thread blocks of a call, if all tensors have the same size, and the number of launches."""
     tensors, elements, lists, _ = dims
+    if "_fused_adam" in variant:
+        lists -= 1  # the numbers of steps are no tensors of theirs
     count = tensors * max(-(-elements // (tensors * _CHUNK_ELEMENTS)), 1)
-    most = _MOST_TENSORS[min(lists, len(_MOST_TENSORS)) - 1]
+    most_of = _MOST_TENSORS_WITH_SCALARS if "ScalarList" in variant else _MOST_TENSORS
+    most = most_of[min(max(lists, 1), len(most_of)) - 1]
     return count, max(-(-count // _MOST_BLOCKS), -(-tensors // most))
 
 
@@ -133,11 +136,11 @@ def geometry(variant: str, dims: tuple[int, ...], multiprocessors: int) -> tuple
     With each measured call left out in turn, times were off by 27 % on average, and by 42 without this.
 
     Args:
-        variant: Not used.
+        variant: The variant of the call (see `CallShape`).
         dims: As those of `work`.
         multiprocessors: The number of multiprocessors of the GPU.
     """
-    count, number = _launches(dims)
+    count, number = _launches(variant, dims)
     each = max(dims[1] / count, 1.0)
     return math.log2(count / (number * multiprocessors)), math.log2(each), 1.5 * math.log2(number)
 

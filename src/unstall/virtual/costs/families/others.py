@@ -216,7 +216,7 @@ def describe(signature: Signature) -> CallShape | None:
         dim = signature.value(_ALONG[name])
         if not isinstance(dim, int) or isinstance(dim, bool):
             kind += " all"
-        elif x.sizes:
+        elif x.sizes and rank:
             dim %= rank
             extent, inner = x.sizes[dim], prod(x.sizes[dim + 1 :])
             kind += " last" if inner == 1 else ""
@@ -270,11 +270,20 @@ def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) 
     """
     if signature.name == "aten::repeat_interleave" and signature.value(1) is not None:
         return found._replace(kernels=tuple(kernel for kernel in found.kernels if "DtoH" not in kernel.name))
-    bounds = [signature.value(at) for at in (2, 3)]
-    if signature.name == "aten::histc" and any(bound if type(bound) is int else nonzero(bound) for bound in bounds):
-        last = max((at for at, kernel in enumerate(found.kernels) if "DtoH" in kernel.name), default=0)
-        return found._replace(kernels=(found.kernels[0], *found.kernels[last + 1 :]), temporaries=())
+    copies = [at for at, kernel in enumerate(found.kernels) if "DtoH" in kernel.name]
+    if signature.name == "aten::histc" and copies and _has_bounds(signature):
+        return found._replace(kernels=(found.kernels[0], *found.kernels[copies[-1] + 1 :]), temporaries=())
     return found
+
+
+def _has_bounds(signature: Signature) -> bool:
+    """Returns whether the bounds of a histogram are given: torch searches them if they are equal. Of numbers that are
+    not integers, only zero is known, and two others are taken to differ.
+    """
+    low, high = (signature.value(at, 0) for at in (2, 3))
+    if type(low) is int and type(high) is int:
+        return low != high
+    return nonzero(low) or nonzero(high) or bool(type(low) is int and low) or bool(type(high) is int and high)
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:
@@ -282,7 +291,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
     Args:
         variant: The variant of the call (see `CallShape`).
-        dims: The number of elements of its largest argument and of its results, and two figures that are not used.
+        dims: The number of elements of its largest argument and of its results, and two figures that are not used here.
     """
     return Work(0.0, float(dims[0] + dims[1]) * item_bytes(variant))
 

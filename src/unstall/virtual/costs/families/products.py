@@ -12,7 +12,7 @@ from unstall.virtual.costs.occupancy import ADDS_PARTS, COMPUTES, at_once, tile_
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
 NAMES = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "mv", "addmv", "dot", "linear", "_int_mm")
-CUBLAS = frozenset(("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "linear", "_addmm_activation"))
+CUBLAS = frozenset((*NAMES, "addbmm"))
 """The operators that need a cuBLAS handle."""
 _ALIGNED_BYTES = 16
 _IN_STEP = 2

@@ -12,16 +12,15 @@ import math
 
 THREADS, _FEW_THREADS = 1_024, 512
 """How many threads a block of a softmax or a layer norm has at most, and how many one of a scan or a batch norm."""
-_WIDTH_OF_WARPS = 1_024
+WIDTH_OF_WARPS = 1_024
 """The largest width of a row that one warp of a softmax computes."""
 _NARROW = 64
 """Up to so many elements between two of a row, and from so many in a row, threads of a softmax share rows."""
 _SORTED_AT_ONCE = 4_096
 """The largest number of elements that one thread block sorts."""
-_STEPS, _MOST_BLOCKS, _FEW_BLOCKS, _NORM_THREADS = 16, 128, 8, 256
-"""Of batch norms with channels last: the rows of a thread, the blocks of some channels, how many are worth it, and the
-threads of a block.
-"""
+_UNSIGNED = 1 << 32
+_STEPS, _MOST_BLOCKS, _FEW_BLOCKS = 16, 128, 8
+"""Of batch norms with channels last: the rows of a thread, the blocks of some channels, and how many are worth it."""
 _OTHER_KERNELS = 3.0
 """How far apart calls are that other kernels compute, in doublings."""
 
@@ -54,7 +53,7 @@ def _softmax(rows: int, width: int, inner: int, multiprocessors: int) -> tuple[f
     """A warp computes a power of two of elements, at least as many as a short row has. Longer rows have a block each,
     whose threads read up to 16 bytes at once. Rows whose elements are apart are computed side by side.
     """
-    if inner == 1 and width <= _WIDTH_OF_WARPS:
+    if inner == 1 and width <= WIDTH_OF_WARPS:
         return 2 * below_power(width), 0.0, 0.0
     if inner == 1:
         return below_power(width), 0.5 * halvings(width, 3), _OTHER_KERNELS
@@ -78,7 +77,8 @@ def of_scan(rows: int, width: int, inner: int, multiprocessors: int) -> tuple[fl
     if rows == 1:
         return 0.0, 0.0, 2 * _OTHER_KERNELS
     longer = (width - 1).bit_length() - (rows - 1).bit_length()
-    threads = 1 << min(max((_FEW_THREADS.bit_length() - 1 + longer) // 2, 4), 9)
+    half = (_FEW_THREADS.bit_length() - 1 + longer) % _UNSIGNED // 2  # below zero, torch's number comes round
+    threads = 1 << min(max(half, 4), 9)
     blocks = -(-rows // (_FEW_THREADS // threads))
     steps = -(-width // (2 * threads))
     return math.log2(steps), math.log2(blocks / multiprocessors), 0.5 * math.log2(threads)
@@ -91,7 +91,8 @@ def _batch_norm(name: str, images: int, channels: int, inner: int, multiprocesso
     if "nhwc" in name:
         rows = images * inner
         wide = 1 << (min(channels, 32).bit_length() - 1)
-        high = min(1 << (max(rows // _STEPS, 1).bit_length() - 1), _NORM_THREADS // wide)
+        high = min(1 << ((-(-rows // _STEPS)).bit_length() - 1), _FEW_THREADS // wide)
+        wide = 1 << (min(channels, _FEW_THREADS // high).bit_length() - 1)
         sharing = min(-(-rows // (high * _STEPS)), _MOST_BLOCKS)
         sharing = sharing if sharing >= _FEW_BLOCKS else 1
         blocks = -(-channels // wide) * sharing

@@ -9,7 +9,7 @@ import re
 from math import prod
 
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Work, alike, item_bytes
-from unstall.virtual.costs.families.row_launches import THREADS, geometry
+from unstall.virtual.costs.families.row_launches import THREADS, WIDTH_OF_WARPS, geometry
 from unstall.virtual.costs.signature import Signature
 
 _PASSES = {
@@ -41,7 +41,7 @@ _ONE_BLOCK = (
     "native_layer_norm",
     "_fused_rms_norm",
 )
-"""The operators that process a row of more than `_WIDTH_OF_WARPS` elements in one thread block:
+"""The operators that process a row of more than `WIDTH_OF_WARPS` elements in one thread block:
 torch's SoftMax.cu and layer_norm_kernel.cu.
 """
 _GROUPS = 32
@@ -50,7 +50,6 @@ groups of the same size, as far as there are as many.
 """
 _VECTOR = 4
 """How many elements of a row a thread of a layer or RMS norm reads at a time, if the width is a multiple of them."""
-_WIDTH_OF_WARPS = 1_024
 _WIDTH_OF_TWO_ROWS = 128
 """The largest width of a row at which a warp of torch's softmax processes two rows. A thread block has four warps."""
 _BY_ROWS = re.compile(r"softmax_warp|cunn_SoftMax|layer_norm_kernel")
@@ -126,7 +125,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     rows, width, inner = dims
     if "softmax" in name and inner > 1:
         return Work(0.0, float(moved), rows * -(-inner // THREADS))
-    has_block = name in _ONE_BLOCK and inner == 1 and width > _WIDTH_OF_WARPS
+    has_block = name in _ONE_BLOCK and inner == 1 and width > WIDTH_OF_WARPS
     return Work(0.0, float(moved), rows if has_block else math.inf)
 
 
