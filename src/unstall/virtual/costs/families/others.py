@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from math import prod
 
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work, item_bytes
-from unstall.virtual.costs.families.row_launches import below_power, halvings, of_scan
+from unstall.virtual.costs.families.powers import below_power, halvings
+from unstall.virtual.costs.families.row_launches import of_scan
 from unstall.virtual.costs.signature import Signature, TensorSpec, nonzero
 
 _ALONG: dict[str, int] = {
@@ -74,9 +75,7 @@ _PLANES = {
     "adaptive_max_pool2d": 2,
     "adaptive_max_pool3d": 3,
 }
-"""By operator on the planes or volumes of images, how many dimensions these have: a thread block has some of one, or
-one pixel of each after the other.
-"""
+"""By operator on images, how many dimensions one channel of an image has: two, or three of a volume."""
 _OPTIONS: dict[str, tuple[int, ...]] = {
     "_embedding_bag": (4,),
     "_embedding_bag_forward_only": (4,),

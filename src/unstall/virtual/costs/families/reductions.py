@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from unstall.timeline.columns import DeviceKind
 from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work
+from unstall.virtual.costs.families.powers import power_within
 from unstall.virtual.costs.signature import Signature
 
 NAMES = (
@@ -196,7 +197,7 @@ def _launch(variant: str, dims: tuple[int, ...], threads: int) -> _Launch:
         together = next(count for count in (4, 2, 1) if inner % count == 0)
         wide, high = inner // together, total
     most = _MOST_THREADS // together
-    wide, high = (_power_below(min(size, most)) for size in (wide, high))
+    wide, high = (power_within(min(size, most)) for size in (wide, high))
     width = min(wide, 32)
     height = min(high, most // width)
     width = min(wide, most // height)
@@ -227,11 +228,6 @@ def geometry(variant: str, dims: tuple[int, ...], multiprocessors: int) -> tuple
     launch = _launch(variant, dims, multiprocessors * _THREADS)
     each = launch.blocks * launch.parts / multiprocessors
     return math.log2(launch.steps), math.log2(each), math.log2(launch.together), float(launch.parts > 1)
-
-
-def _power_below(size: int) -> int:
-    """Returns the largest power of two that is at most `size`."""
-    return 1 << max(size, 1).bit_length() - 1
 
 
 def work(variant: str, dims: tuple[int, ...]) -> Work:

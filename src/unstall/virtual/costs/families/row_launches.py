@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 
+from unstall.virtual.costs.families.powers import below_power, halvings, power_within
+
 THREADS, _FEW_THREADS = 1_024, 512
 """How many threads a block of a softmax or a layer norm has at most, and how many one of a scan or a batch norm."""
 WIDTH_OF_WARPS = 1_024
@@ -20,7 +22,9 @@ _SORTED_AT_ONCE = 4_096
 """The largest number of elements that one thread block sorts."""
 _UNSIGNED = 1 << 32
 _STEPS, _MOST_BLOCKS, _FEW_BLOCKS = 16, 128, 8
-"""Of batch norms with channels last: the rows of a thread, the blocks of some channels, and how many are worth it."""
+"""Limits of batch norms with channels last. A thread has `_STEPS` rows. Up to `_MOST_BLOCKS` blocks share the rows of
+some channels; if they would be fewer than `_FEW_BLOCKS`, one block has them all.
+"""
 _OTHER_KERNELS = 3.0
 """How far apart calls are that other kernels compute, in doublings."""
 
@@ -59,7 +63,7 @@ def _softmax(rows: int, width: int, inner: int, multiprocessors: int) -> tuple[f
         return below_power(width), 0.5 * halvings(width, 3), _OTHER_KERNELS
     across, along = min(inner, THREADS), 1
     if across <= _NARROW <= width:
-        along = 1 << (min(THREADS // across, width).bit_length() - 1)
+        along = power_within(min(THREADS // across, width))
     blocks = rows * -(-inner // across)
     return (
         math.log2(width / along),
@@ -85,14 +89,16 @@ def of_scan(rows: int, width: int, inner: int, multiprocessors: int) -> tuple[fl
 
 
 def _batch_norm(name: str, images: int, channels: int, inner: int, multiprocessors: int) -> tuple[float, ...]:
-    """In training, a block computes the mean of one channel. With channels last, blocks share the rows of some."""
+    """In training, a block computes the mean of one channel. With channels last, a block has several channels, and
+    blocks may share their rows.
+    """
     if "frozen" in name and "nhwc" not in name:
         return 0.5 * math.log2(images * channels * inner), 0.5 * halvings(inner, 2), 0.0
     if "nhwc" in name:
         rows = images * inner
-        wide = 1 << (min(channels, 32).bit_length() - 1)
-        high = min(1 << ((-(-rows // _STEPS)).bit_length() - 1), _FEW_THREADS // wide)
-        wide = 1 << (min(channels, _FEW_THREADS // high).bit_length() - 1)
+        wide = power_within(min(channels, 32))
+        high = min(power_within(-(-rows // _STEPS)), _FEW_THREADS // wide)
+        wide = power_within(min(channels, _FEW_THREADS // high))
         sharing = min(-(-rows // (high * _STEPS)), _MOST_BLOCKS)
         sharing = sharing if sharing >= _FEW_BLOCKS else 1
         blocks = -(-channels // wide) * sharing
@@ -101,13 +107,3 @@ def _batch_norm(name: str, images: int, channels: int, inner: int, multiprocesso
     steps = -(-inner // threads) * -(-images // (_FEW_THREADS // threads))
     rounds = -(-channels // multiprocessors) * multiprocessors / channels
     return math.log2(steps), 2 * math.log2(rounds), math.log2(channels / multiprocessors)
-
-
-def below_power(count: int) -> float:
-    """Returns how many doublings a count is below the next power of two."""
-    return (count - 1).bit_length() - math.log2(count)
-
-
-def halvings(count: int, most: int) -> int:
-    """Returns how often a count can be divided by two, up to `most` times."""
-    return min((count & -count).bit_length() - 1, most)
