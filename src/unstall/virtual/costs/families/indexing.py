@@ -59,14 +59,14 @@ _IMAGE_BY_IMAGE = (
 """The operators whose threads each compute one pixel, of one channel of one image after the other.
 Sources: torch's UpSampleLinear1d.cu, UpSampleBilinear2d.cu, UpSampleBicubic2d.cu, UpSampleTrilinear3d.cu.
 """
-_ONE_AFTER_ANOTHER = {
+_ENDS_OF_PLANES = {
     "_adaptive_avg_pool2d": -2,
     "_adaptive_avg_pool2d_backward": -2,
     "upsample_nearest2d": -2,
     "upsample_nearest2d_backward": 1,
 }
-"""By operator whose threads each compute a pixel in planes one after the other, or whose blocks have some of one plane,
-where the dimensions of a tensor end that say how many planes there are.
+"""By operator that works plane by plane, where the dimensions of its tensor end whose product is the number of planes:
+before the last two (all channels of all images), or after the first (the images).
 """
 _THREADS = 1_024
 """How many threads, and so pixels, a thread block of these has."""
@@ -188,12 +188,12 @@ def describe(signature: Signature) -> CallShape | None:
         pattern = " rows" if names_rows else ""
     elif kind.endswith("backward") and "pool" in kind and len(tensors) > 1:
         count = tensors[1].numel // max(1, x.numel)
-        run = prod(x.sizes[: _ONE_AFTER_ANOTHER.get(kind, 0)])
     elif "pool" in kind or "upsample" in kind:
         count = max(x.numel, out.numel) // max(1, min(x.numel, out.numel))
-        run = prod(x.sizes[: _ONE_AFTER_ANOTHER.get(kind, 0)])
         if kind in _IMAGE_BY_IMAGE:
             count, run = prod(out.sizes[:2]), prod((x if "backward" in kind else out).sizes[2:])
+    if kind in _ENDS_OF_PLANES:
+        run = prod(x.sizes[: _ENDS_OF_PLANES[kind]])
     if ("pool" in kind or "upsample" in kind) and x.channels_last:
         pattern = " nhwc"
     dims = (max(count, 1), max(run, 1), max(table, 1), max(out.numel, 1))

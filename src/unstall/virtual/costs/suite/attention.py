@@ -125,7 +125,7 @@ def _half() -> Iterator[Case]:
 def _both_ways(options: Options, rank: int) -> Iterator[Case]:
     """Yields a forward in inference, one in training, and the backward of a call."""
     batch, heads, length, width, _, backend, *_ = options
-    queries, keys = length if isinstance(length, tuple) else (length, length)
+    queries, keys = _lengths(length)
     gflop = 4e-9 * batch * heads * queries * keys * width
     name = f"_scaled_dot_product_{backend}_attention"
     if options[-1] == 0.0:
@@ -134,9 +134,14 @@ def _both_ways(options: Options, rank: int) -> Iterator[Case]:
     yield Case(f"{name}_backward.default", partial(_backward, options), rank, gflop=2.5 * gflop)
 
 
+def _lengths(length: int | tuple[int, int]) -> tuple[int, int]:
+    """Returns the numbers of queries and of keys."""
+    return length if isinstance(length, tuple) else (length, length)
+
+
 def _tensors(options: Options, pool: TensorPool) -> list[torch.Tensor]:
     batch, heads, length, width, dtype, *_ = options
-    first, others = length if isinstance(length, tuple) else (length, length)
+    first, others = _lengths(length)
     return [pool(batch, size, heads, width, dtype=dtype).transpose(1, 2) for size in (first, others, others)]
 
 
@@ -144,7 +149,7 @@ def _mask(options: Options, pool: TensorPool) -> torch.Tensor | None:
     batch, heads, length, _, dtype, _, _, masked, _ = options
     if not masked:
         return None
-    queries, keys = length if isinstance(length, tuple) else (length, length)
+    queries, keys = _lengths(length)
     padded = -(-keys // 16) * 16
     return pool(batch, 1, queries, padded, dtype=dtype)[..., :keys].expand(batch, heads, queries, keys)
 
