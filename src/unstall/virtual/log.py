@@ -78,6 +78,7 @@ class LogCode(IntEnum):
     COLLECTIVE = 30  # a: the number of the collective in the simulation
     CLOCK = 31  # a: the number of a read of the clock, whose time is found when the record is simulated
     WORK = 28  # id: the signature of an operator that computed on the CPU; a: the threads that the program set, or 0
+    CALL = 32  # a: how many times as long as usual it takes; flags: TorchCall
 
 
 class Within(IntEnum):
@@ -100,6 +101,26 @@ TIMED = 1
 """Flag of an EVENT_RECORD record: the device writes down when it happens."""
 CPU_PREFIX = "cpu "
 """How the name of an operator begins in the signature of a WORK record. Example: "cpu aten::mul"."""
+
+
+class TorchCall(IntEnum):
+    """Flags of a CALL record: what torch did that takes the host time, though it called no operator and asked nothing
+    of the device. `HostCosts` has a cost of the same name for each.
+    """
+
+    CURRENT_STREAM = 0  # also of the default stream: torch makes a new object each time
+    SET_STREAM = 1
+    NEW_STREAM = 2
+    NEW_EVENT = 3
+    MEMORY_STATS = 4
+    RESET_MEMORY_STATS = 5
+    MEMORY_INFO = 6
+    AUTOCAST = 7  # entering and leaving it
+    PARAMETER = 8  # what an optimizer's step does for each of its parameters
+    UNSCALED = 9  # what a GradScaler does for each gradient
+    CHOOSE_ATTENTION = 10  # `sdpa_kernel`, at its begin and at its end
+    WALK = 11  # what `nn.Module.parameters()` and others do for each module
+    SET_MODE = 12  # what `nn.Module.train()` does for each module
 
 
 class CopyFlag(IntFlag):
@@ -232,6 +253,10 @@ def chosen(*codes: int) -> np.ndarray:
     table = np.zeros(max(LogCode) + 1, np.bool_)
     table[list(codes)] = True
     return table
+
+
+OF_ITS_THREAD = chosen(LogCode.ADVANCE, LogCode.CLOCK, LogCode.CALL)
+"""The kinds of records that no other thread and no device has to do with, such as a sleep."""
 
 
 def records_of(data: bytes) -> np.ndarray:

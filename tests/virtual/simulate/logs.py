@@ -195,7 +195,6 @@ HOST = HostCosts(
     engine=0,
     use=0,
     cold_use=0,
-    further_result=0,
     warm_others=1,
     cold_others=3,
     mark=500,

@@ -18,7 +18,7 @@ from unstall.virtual.simulation.modelled_host import ModelledHost
 
 NODE, RECORDED, FOREIGN_FREE, ENGINE = 7_000, 500, 300, 60_000
 FOREIGN_RECORDED = 2_000
-USE, COLD_USE, FURTHER = 20, 60, 700
+USE, COLD_USE = 20, 60
 COSTS = replace(
     HOST,
     node=NODE,
@@ -29,7 +29,6 @@ COSTS = replace(
     use=USE,
     cold_use=COLD_USE,
     few_uses=2,
-    further_result=FURTHER,
     warm_others=1,
     cold_others=4,
 )
@@ -139,6 +138,19 @@ def test_functions_count_as_operators_do() -> None:
     assert charged == [0, 100, 100, 1_000, 550]
 
 
+def test_what_torch_does_without_an_operator_has_its_python_code_in_its_cost() -> None:
+    module, inner = _code("module"), _code("inner")
+    log, host = Log(), ModelledHost(PYTHON)
+    host.know([[(module, 0)], [(inner, 2), (module, 2)], [(module, 4)]])
+    _operators(log, "a")
+    log.stack = 1
+    log.write(LogCode.CALL)
+    log.stack = 2
+    _operators(log, "a")
+    charged = _work(host, np.array(log.rows, RECORD)).tolist()
+    assert charged == [0, 0, 0, 200, 0]  # two code units of the module
+
+
 def test_what_autograds_threads_begin_is_no_other() -> None:
     module = _code("module")
     log, host = Log(), ModelledHost(PYTHON)
@@ -185,16 +197,6 @@ def test_tensors_are_charged_by_their_number_and_more_if_the_operator_was_not_ca
     launches = np.flatnonzero(records["code"] == LogCode.LAUNCH)
     records["uses"][launches] = [3, 4, 100]
     assert _work(ModelledHost(COSTS), records)[launches].tolist() == [COLD_USE, 2 * USE, 98 * COLD_USE]
-
-
-def test_an_operator_pays_for_each_result_but_the_first() -> None:
-    log = Log()
-    for results in (1, 3):
-        with log.op("_foreach_neg"):
-            for _ in range(results):
-                log.malloc(MIB)
-    charged = _charged(log)
-    assert [charged[i] for i, row in enumerate(log.rows) if row[9] == LogCode.MALLOC] == [0, 0, FURTHER, FURTHER]
 
 
 _EVENTS = st.lists(

@@ -10,7 +10,7 @@ from virtual.simulate.logs import HOST, LIMITS, MIB
 from virtual.simulate.runs import begin, calls, ops
 
 from unstall.timeline.columns import DeviceKind, HostKind
-from unstall.virtual.log import TIMED, CopyFlag, LogCode
+from unstall.virtual.log import TIMED, CopyFlag, LogCode, TorchCall
 
 H2D, D2H, D2D = CopyFlag.HOST_TO_DEVICE, CopyFlag.DEVICE_TO_HOST, CopyFlag.DEVICE_TO_DEVICE
 
@@ -38,6 +38,14 @@ def test_reading_the_clock_takes_time_and_the_next_call_begins_after_it() -> Non
     assert [simulator.now_ns() for _ in range(3)] == [50, 100, 150]
     log.launch(1)
     assert calls(simulator.timeline()) == [("cudaLaunchKernel", 150, 2_150)]
+
+
+def test_what_torch_does_without_an_operator_takes_the_time_of_each_thing_that_it_works_on() -> None:
+    log, simulator = begin()
+    log.write(LogCode.CALL, 3, flags=TorchCall.PARAMETER)
+    assert simulator.now_ns() == 3 * HOST.parameter + HOST.clock_read
+    log.write(LogCode.CALL, 1, flags=TorchCall.SET_STREAM)
+    assert simulator.now_ns() == 3 * HOST.parameter + HOST.set_stream + 2 * HOST.clock_read
 
 
 def test_kernels_of_an_operator_are_a_launch_each() -> None:

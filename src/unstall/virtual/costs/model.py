@@ -13,6 +13,7 @@ import msgspec
 from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.collectives import Operation, Transfer
 from unstall.virtual.costs.signature import Signature
+from unstall.virtual.log import TorchCall
 
 HOST_WAIT = "cudaStreamSynchronize"
 """The name of a `Kernel` that is none: the host waits until those before it have ended."""
@@ -150,20 +151,16 @@ class HostCosts:
     """How much longer it takes to free a tensor that another thread has made, such as a gradient. Of `zero_grad` for
     nine models on three H200s' hosts; an H100's host took 4.5 us. The threads of autograd do not pay it.
     """
-    use: int = 200
+    use: int = 140
     """For each range of memory that an operator reads or writes, beyond the first `few_uses`. The operator's own time
-    includes those. An H200's host took 0.2 us more for each tensor in the lists of `torch._foreach_add_` and of others,
-    up to 60.
+    includes those. An H200's host took 0.14 us more for each tensor in the lists of `torch._foreach_add_` and of
+    others, of 10 and of 100 (`benchmarks/host_calls.py`).
     """
     few_uses: int = 4
     """Not a time: see `use`."""
     cold_use: int = 800
     """The same after `cold_others` others: then what Python and torch know of the tensors is no longer in the CPU's
     caches, either.
-    """
-    further_result: int = 1_800
-    """For each allocation of an operator but its first, besides `malloc`: an operator on lists makes each of its
-    results by another operator. Of an H200's host, as `use`.
     """
     warm_others: int = 12
     """Not a time: Python code costs no more than `bytecode` if its thread has begun at most so many different other
@@ -196,6 +193,23 @@ class HostCosts:
     """A call that synchronises a stream or an event, if its work is done already."""
     synchronize_device: int = 7_000
     """A call that synchronises a whole device, if its work is done already."""
+    current_stream: int = 4_500
+    """What the costs from here to `set_mode` are charged for is told by `log.TorchCall`. They are medians of an H200's
+    host (`benchmarks/host_calls.py`).
+    """
+    set_stream: int = 2_700
+    new_stream: int = 750
+    new_event: int = 700
+    memory_stats: int = 80_000
+    """torch makes a dict of 150 names."""
+    reset_memory_stats: int = 2_400
+    memory_info: int = 6_500
+    autocast: int = 4_700
+    parameter: int = 900
+    unscaled: int = 1_000
+    choose_attention: int = 8_800
+    walk: int = 900
+    set_mode: int = 2_050
     graph_launch: int = 4_800
     graph_node: int = 8
     capture: int = 1_200
@@ -238,10 +252,10 @@ class HostCosts:
 
 _PACED = (
     *("operator", "nested", "engine", "node", "recorded", "foreign_recorded", "operator_end", "bytecode"),
-    *("cold_bytecode", "foreign_free", "use", "cold_use", "further_result", "mark", "nvtx", "malloc"),
+    *("cold_bytecode", "foreign_free", "use", "cold_use", "mark", "nvtx", "malloc"),
     *("free", "launch", "copy", "memset", "event_record", "event_wait", "event_query", "synchronize"),
     *("synchronize_device", "graph_launch", "graph_node", "capture", "device_malloc", "device_free", "pin"),
-    *("clock_read",),
+    *("clock_read", *(call.name.lower() for call in TorchCall)),
 )
 """The costs that go with the pace of a host."""
 

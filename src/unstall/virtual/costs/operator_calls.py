@@ -169,8 +169,7 @@ def _around_ns(call: OperatorCall, host: HostCosts, unbound_ns: int) -> int:
     """Returns the host time, in ns, of a call of an operator without its own work and its waits."""
     around = host.operator + host.operator_end + (0 if call.is_bound else unbound_ns)
     around += call.launches * host.launch + call.allocations * (host.malloc + host.free)
-    around += max(call.tensors - host.few_uses, 0) * host.use
-    return around + max(call.allocations - 1, 0) * host.further_result
+    return around + max(call.tensors - host.few_uses, 0) * host.use
 
 
 def _callable(

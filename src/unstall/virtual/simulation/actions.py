@@ -16,7 +16,17 @@ from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.families.convolutions import OPERATORS as CONVOLUTIONS
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import Signature, parse
-from unstall.virtual.log import CPU_PREFIX, DIRECTION_BITS, NVTX, TIMED, CopyFlag, LogCode, RawSignature, chosen
+from unstall.virtual.log import (
+    CPU_PREFIX,
+    DIRECTION_BITS,
+    NVTX,
+    TIMED,
+    CopyFlag,
+    LogCode,
+    RawSignature,
+    TorchCall,
+    chosen,
+)
 from unstall.virtual.simulation.collectives import Collective
 from unstall.virtual.simulation.recipes import Column, EnginePart, Op, Recipes, RecipeStep, RuntimeCall
 from unstall.virtual.simulation.staging import PIECES, pieces_of
@@ -35,7 +45,7 @@ _PARTS = {
 }
 _BY_WHAT_IT_HOLDS = chosen(
     *(LogCode.COPY, LogCode.SLEEP, LogCode.ADVANCE, LogCode.PIN),
-    *(LogCode.GRAPH_LAUNCH, LogCode.WORK, LogCode.COLLECTIVE),
+    *(LogCode.GRAPH_LAUNCH, LogCode.WORK, LogCode.COLLECTIVE, LogCode.CALL),
 )
 _MARKS = chosen(LogCode.MARK_BEGIN, LogCode.MARK_END)
 _MAY_BE_SIMULATED = chosen(LogCode.COPY, LogCode.SYNC_STREAM)
@@ -252,8 +262,7 @@ class Actions:
             kind: The kind of record, a `LogCode`.
             a: The field `a` of the record: for a copy, the number of bytes. `LogCode` says what it
                 is for other kinds.
-            more: For a COPY, the record's flags. For a WORK, the number of the operator's
-                signature.
+            more: For a WORK, the number of the operator's signature. For others, the record's flags.
         """
         key = (kind, a, more)
         found = self.recipes.find(key)
@@ -310,6 +319,9 @@ class Actions:
             return self._copy(a, more)
         if kind == LogCode.WORK:
             return [RecipeStep(Do.CALL, work=self.costs.host_work_ns(self._on_host[more], a))]
+        if kind == LogCode.CALL:
+            ns: int = getattr(host, TorchCall(more).name.lower())
+            return [RecipeStep(Do.CALL, work=a * ns)]
         if kind == LogCode.SLEEP:
             return self._kernel(Kernel(_SPIN, round(1_000 * a / limits.sleep_cycles_per_us), share=1))
         if kind == LogCode.PIN:

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.timeline.columns import I64, Bool
-from unstall.virtual.log import NO_PYTHON, LogCode, chosen
+from unstall.virtual.log import NO_PYTHON, OF_ITS_THREAD, LogCode, chosen
 from unstall.virtual.simulation.captures import Place
 
-_APART = chosen(LogCode.ADVANCE, LogCode.CLOCK)
 _OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
 
 
@@ -88,7 +87,7 @@ class HandOvers:
         """
         thread = records["thread"]
         woken, begun = np.zeros((2, len(records)), np.bool_)
-        apart = _APART[records["code"]]
+        apart = OF_ITS_THREAD[records["code"]]
         changed = np.append(
             thread[0] != self._latest or self._latest_is_apart, (thread[1:] != thread[:-1]) | apart[:-1]
         )
@@ -261,10 +260,10 @@ def _begins_a_collective(record: np.void) -> bool:
 
 
 def _is_apart(record: np.void) -> bool:
-    """Returns whether `record` is a sleep or a read of the clock. A thread that sleeps, for example
-    between two updates of a progress bar, or that reads the clock, wakes no other thread by that.
+    """Returns whether `record` is of its thread alone. A thread that sleeps, for example between two updates of a
+    progress bar, or that reads the clock, wakes no other thread by that.
     """
-    return bool(_APART[record["code"]])
+    return bool(OF_ITS_THREAD[record["code"]])
 
 
 def _runs_no_python(record: np.void) -> bool:

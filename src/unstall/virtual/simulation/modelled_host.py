@@ -57,7 +57,6 @@ class ModelledHost:
         self._others: dict[int, int] = {}  # by thread: what `Lately` said of the operator that it began last
         self._depth: dict[int, int] = {}  # by thread: the number of open operators
         self._nodes: dict[int, int] = {}  # by thread: the number of nodes that autograd has recorded
-        self._allocated: dict[int, int] = {}  # by thread: how often the operator that it began last has allocated
         self._kept_nodes = 0  # how many nodes were recorded, and not run since
         self._freed_nodes = 0  # how many nodes the threads of autograd have freed whose memory was not used since
         self._makers: dict[int, int] = {}  # by allocation: the thread that made it
@@ -76,8 +75,8 @@ class ModelledHost:
         work[begun] += costs.engine
         nodes = self._recorded(records, begins)
         work += costs.recorded * nodes + (costs.foreign_recorded - costs.recorded) * self._from_another(nodes, ran)
-        work[nested & self._further_allocations(records, begins)] += costs.further_result
-        before = previous(records["thread"], stack, self._last, _UNKNOWN)
+        moves, before = records["code"] != LogCode.CALL, stack.copy()  # a call's cost has its Python code
+        before[moves] = previous(records["thread"][moves], stack[moves], self._last, _UNKNOWN)
         units, cold = self._ran(records, begins & ~of_autograd, before, stack)
         work += np.rint(units * self._unit_ns(cold)).astype(np.int64)
         listed = np.maximum(records["uses"] - costs.few_uses, 0)
@@ -159,21 +158,6 @@ class ModelledHost:
             depth = self._depth.get(number, 0) + np.cumsum(step[mine])
             result[mine] = depth - step[mine] > 0
             self._depth[number] = max(int(depth[-1]), 0)
-        return result
-
-    def _further_allocations(self, records: np.ndarray, begins: Bool) -> Bool:
-        """Returns, for each record of the shim's log, whether it allocates memory for an operator that has allocated
-        some before.
-        """
-        allocates = records["code"] == LogCode.MALLOC
-        result = np.zeros(len(records), np.bool_)
-        for number, mine in by_thread(records["thread"]):
-            made = self._allocated.get(number, 0) + np.cumsum(allocates[mine])
-            operator = np.cumsum(begins[mine])
-            before = np.append(0, made[begins[mine]])  # at the begin of each operator
-            since = made - before[operator]
-            result[mine] = allocates[mine] & (since > 1)
-            self._allocated[number] = int(since[-1])
         return result
 
     def _recorded(self, records: np.ndarray, begins: Bool) -> I64:

@@ -11,7 +11,7 @@ from unstall.line_digests import LineDigests
 from unstall.lines.clock import line_at
 from unstall.lines.places import Shortened
 from unstall.timeline.columns import I32, Lines, Stacks
-from unstall.virtual.log import LogCode, Stack
+from unstall.virtual.log import OF_ITS_THREAD, Stack
 from unstall.virtual.simulation.history import Happened
 
 _AUTOGRAD = f"torch{os.sep}autograd{os.sep}"
@@ -83,7 +83,7 @@ def stack_of_records(happened: Happened, whole: I32, calling: I32) -> I32:
     lost = (stack == -1) & (happened.thread != 0)
     # If autograd nodes are written in Python, autograd's threads have stacks too, but these do not call backward().
     calls = (stack >= 0) & ~np.isin(happened.thread, np.unique(happened.thread[lost]))
-    calls &= (happened.code != LogCode.ADVANCE) & (happened.code != LogCode.CLOCK)  # of any thread, in between
+    calls &= ~OF_ITS_THREAD[happened.code]
     known = np.where(calls, np.arange(len(stack)), -1)
     last = np.maximum.accumulate(known) if len(known) else known
     caller = stack[np.maximum(last, 0)] if len(stack) else stack

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Never, Self
 
+from unstall.virtual.log import TorchCall
 from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError, cuda_error
 from unstall.virtual.torch_cuda.runtime import Runtime
 
@@ -36,6 +37,7 @@ def event_names(runtime: Runtime) -> dict[str, object]:
                 cls, device="cuda", enable_timing=bool(enable_timing), blocking=bool(blocking)
             )
             event._enable_timing = bool(enable_timing)
+            runtime.worked(TorchCall.NEW_EVENT)
             return event
 
         @classmethod

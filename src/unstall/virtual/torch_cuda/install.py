@@ -15,6 +15,7 @@ from unstall.virtual.torch_cuda.cuda_errors import refused_names
 from unstall.virtual.torch_cuda.devices import device_names
 from unstall.virtual.torch_cuda.events import event_names
 from unstall.virtual.torch_cuda.graphs import graph_names
+from unstall.virtual.torch_cuda.host_work import log_host_work
 from unstall.virtual.torch_cuda.memory import memory_names
 from unstall.virtual.torch_cuda.patched_torch import (
     follow_threads,
@@ -78,3 +79,4 @@ def finish(torch: ModuleType) -> None:
     log_host_reads(torch, shim)
     follow_threads(torch, shim)
     order_backwards(shim)
+    log_host_work(torch, shim)

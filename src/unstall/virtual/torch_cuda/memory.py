@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from unstall.virtual.allocator.settings import SETTINGS_VARIABLES, AllocatorSettings, settings_text
-from unstall.virtual.log import LogCode
+from unstall.virtual.log import LogCode, TorchCall
 from unstall.virtual.torch_cuda.cuda_errors import NotSupportedError, refusing
 from unstall.virtual.torch_cuda.memory_history import MemoryHistory
 from unstall.virtual.torch_cuda.runtime import Runtime
@@ -61,14 +61,17 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
         return range(runtime.shim.device_count())
 
     def memory_stats(device: int) -> dict[str, Any]:
+        runtime.worked(TorchCall.MEMORY_STATS)
         with runtime.allocator(device) as allocator:
             return nested(allocator.memory_stats())
 
     def reset_peak(device: int) -> None:
+        runtime.worked(TorchCall.RESET_MEMORY_STATS)
         with runtime.allocator(device) as allocator:
             allocator.reset_peak_memory_stats()
 
     def reset_accumulated(device: int) -> None:
+        runtime.worked(TorchCall.RESET_MEMORY_STATS)
         with runtime.allocator(device) as allocator:
             allocator.reset_accumulated_memory_stats()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
-from unstall.virtual.log import LogCode
+from unstall.virtual.log import LogCode, TorchCall
 from unstall.virtual.torch_cuda.cuda_errors import (
     CUDA_DEVICE_TYPE,
     NO_SUCH_DEVICE,
@@ -89,6 +89,11 @@ class Shim(Protocol):
 
     def finish_messages(self) -> None:
         """Waits until all messages of process groups over NCCL have arrived."""
+
+
+def worked(shim: Shim, call: TorchCall, times: int = 1) -> None:
+    """Adds to the log that torch has worked on the host: what `call` stands for, so many times."""
+    shim.append(int(LogCode.CALL), -1, 0, times, 0, None, int(call))
 
 
 @dataclass(slots=True)
@@ -221,6 +226,7 @@ class Runtime:
         Raises:
             torch.AcceleratorError: There is no such device.
         """
+        self.worked(TorchCall.MEMORY_INFO)
         with self.allocator(device) as allocator:
             return allocator.mem_get_info()
 
@@ -236,6 +242,10 @@ class Runtime:
         """
         device, stream = self.current_stream()
         self.shim.append(int(code), device, stream, a, b, name, flags)
+
+    def worked(self, call: TorchCall, times: int = 1) -> None:
+        """Does the same as the function `worked`."""
+        worked(self.shim, call, times)
 
     def cuda_begins(self) -> None:
         """Tells the simulator that the program initialises CUDA, if a simulator is attached."""

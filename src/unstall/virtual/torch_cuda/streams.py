@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Self
 
+from unstall.virtual.log import TorchCall
 from unstall.virtual.torch_cuda.cuda_errors import CUDA_DEVICE_TYPE, NotSupportedError
 from unstall.virtual.torch_cuda.runtime import Runtime
 
@@ -71,6 +72,7 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
                 runtime.forks.refuse_child("cudaStreamCreateWithPriority")
                 device_index = shim.current_device()
                 stream_id = shim.new_stream(device_index, min(priority, 0))
+                runtime.worked(TorchCall.NEW_STREAM)
             stream: Self = super().__new__(
                 cls, stream_id=stream_id, device_index=device_index, device_type=device_type or CUDA_DEVICE_TYPE
             )
@@ -106,21 +108,24 @@ def stream_names(runtime: Runtime) -> dict[str, object]:
     CudaStreamBase.__module__ = "torch._C"
 
     def current_stream(device: int) -> tuple[int, int, int]:
+        runtime.worked(TorchCall.CURRENT_STREAM)
         device = shim.current_device() if device < 0 else runtime.checked_device(device)
         return shim.current_stream(device), device, CUDA_DEVICE_TYPE
 
     def default_stream(device: int) -> tuple[int, int, int]:
+        runtime.worked(TorchCall.CURRENT_STREAM)
         return 0, shim.current_device() if device < 0 else runtime.checked_device(device), CUDA_DEVICE_TYPE
 
     def set_stream(stream_id: int = 0, device_index: int = 0, device_type: int = 0) -> None:
         runtime.checked_device(device_index)
+        runtime.worked(TorchCall.SET_STREAM)
         if shim.current_device() != device_index:
             shim.set_device(device_index)
         shim.set_stream(device_index, stream_id)
 
     def raw_stream(device: int) -> int:
-        stream_id, device, _ = current_stream(device)
-        return stream_pointer(device, stream_id)
+        device = shim.current_device() if device < 0 else runtime.checked_device(device)
+        return stream_pointer(device, shim.current_stream(device))
 
     return {
         "_CudaStreamBase": CudaStreamBase,

@@ -30,6 +30,16 @@ model, rows = nn.Sequential(*layers).cuda(), torch.zeros(8, 64, device="cuda")
 optimizer = torch.optim.AdamW(model.parameters())
 
 
+def within():
+    with torch.cuda.stream(stream):
+        pass
+
+
+def mixed():
+    with torch.autocast("cuda"):
+        pass
+
+
 def step():
     model(rows).square().mean().backward()
     optimizer.step()
@@ -43,4 +53,19 @@ with torch.no_grad():
 weight.requires_grad_()
 found["t, recorded"] = loop(weight.t)
 found["linear, recorded"] = loop(lambda: functional.linear(x, weight, bias))
+plain, stream = torch.zeros(8, device="cuda"), torch.cuda.Stream()
+several = [nn.Parameter(bias.clone()) for _ in range(50)]
+for each in several:
+    each.grad = torch.ones_like(each)
+add = loop(lambda: plain.add_(1.0))
+found["over add_"] = {
+    "current_stream": loop(torch.cuda.current_stream) / add,
+    "with stream": loop(within) / add,
+    "memory_allocated": loop(torch.cuda.memory_allocated) / add,
+    "autocast": loop(mixed) / add,
+    "train": loop(model.train) / add / 37,
+    "parameters": loop(lambda: list(model.parameters())) / add / 37,
+    "SGD": us(torch.optim.SGD(several, lr=0.1).step) / add / 50,
+    "_foreach_sqrt": us(lambda: torch._foreach_sqrt([each.data for each in several])) / add / 50,
+}
 print(json.dumps(found))
