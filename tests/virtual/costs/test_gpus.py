@@ -9,8 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from unstall.errors import UsageError
+from unstall.replay.program import WHOLE
 from unstall.timeline.columns import CopyDirection, DeviceKind
 from unstall.virtual.costs.families import FAMILIES, describe
 from unstall.virtual.costs.gpu_file import Gpu, decode, encode, gpu_named, gpu_names
@@ -162,6 +165,31 @@ def test_a_tensor_that_a_call_reads_twice_is_moved_once(name: str) -> None:
         for other in (x, again)
     )
     assert once / twice == pytest.approx(2 / 3, rel=0.01)
+
+
+@given(
+    name=st.sampled_from(["h200", "t4"]),
+    operator=st.sampled_from(["add", "sub", "mul", "div", "mul_", "maximum", "threshold_backward"]),
+    dtype=st.sampled_from(["float32", "bfloat16", "float16"]),
+    size=st.integers(1 << 20, 1 << 30),
+)
+def test_no_element_wise_kernel_is_faster_than_the_memory_of_the_data_sheet(
+    name: str, operator: str, dtype: str, size: int
+) -> None:
+    x = _tensor(size, dtype=dtype)
+    more = {"add": (1,), "sub": (1,), "threshold_backward": (0,)}.get(operator, ())
+    kernel = costs_of(name).cost(Signature(f"aten::{operator}", "Tensor", (x, x, *more), (x,))).kernels[0]
+    device, sheet = gpu_named(name).file.device, {"h200": 4_800, "t4": 320}[name]
+    least = (3 * size * x.item_bytes - device.l2_bytes) / (1.02 * sheet)
+    assert kernel.duration_ns >= least
+    assert kernel.duration_ns * min(kernel.again or WHOLE, WHOLE) / WHOLE >= least - 1
+
+
+def test_what_a_call_writes_to_is_not_read_once_less() -> None:
+    x = _tensor(64 << 20)
+    plain = Signature("aten::add", "Tensor", (x, x, 1), (x,))
+    into = Signature("aten::add", "out", (x, x, 1, replace(x, repeated=True)), (x,))
+    assert costs_of("h200").cost(into).kernels[0].duration_ns == costs_of("h200").cost(plain).kernels[0].duration_ns
 
 
 def test_few_rows_take_as_long_as_one_and_leave_the_rest_of_the_device_idle() -> None:

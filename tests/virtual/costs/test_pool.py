@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from unstall.virtual.costs.suite import TensorPool
@@ -35,3 +36,14 @@ def test_numbers_are_renewed_after_an_operator_that_writes_and_only_then() -> No
     assert torch.equal(numbers, before)
     pool.renew_after(torch.ops.aten.zero_.default)
     assert not torch.equal(numbers, before)
+
+
+def test_tensors_of_a_case_never_have_the_same_memory() -> None:
+    pool = TensorPool("cpu", 1 << 12)
+    with pytest.raises(ValueError, match="larger than"):
+        pool(1 << 13)
+    assert pool(1 << 11).data_ptr() != pool(1 << 11).data_ptr()
+    with pytest.raises(ValueError, match="larger than"):
+        pool(1)
+    pool.begin()
+    pool(1 << 12)

@@ -133,6 +133,7 @@ class Predictor:
         self, signature: Signature, family: Family, shape: CallShape, table: CostTable, dtype: str
     ) -> Estimate:
         answer = table.ask(shape.dims, self._roofline_for(family, dtype), dtype)
+        answer = replace(answer, total_ns=max(answer.total_ns, self._fastest_ns(family, table, shape.dims, dtype)))
         answer = self._read_once(signature, family, shape, answer)
         if family.least_ns is None:
             return answer
@@ -140,6 +141,12 @@ class Predictor:
         if least > self.roofline.ns(family.work(shape.variants[0], shape.dims), dtype):
             return replace(answer, total_ns=least)  # thread blocks take it, not the bytes
         return replace(answer, total_ns=max(answer.total_ns, least))
+
+    def _fastest_ns(self, family: Family, table: CostTable, dims: tuple[int, ...], dtype: str) -> float:
+        """Returns a time in ns that a call takes at least, because memory is no faster. It is 0 for families of
+        operators whose calls may move fewer bytes than is known.
+        """
+        return self.roofline.fastest_ns(table.work(dims, dtype)) if family.name == "elementwise" else 0.0
 
     def _found(
         self, signature: Signature, family: Family, shape: CallShape, table: CostTable, answer: Estimate, dtype: str
@@ -246,6 +253,7 @@ class Predictor:
         factors = np.array([factor for _, factor in near])
         logs = np.array([self._in_loops(family, table, call, dtype) for call, _ in near])
         longer, measured, ruled = (math.exp(weighted(column, factors)) for column in logs.T)
+        longer = max(longer, self._fastest_ns(family, table, dims, dtype) / max(total_ns(kernels), 1))
         again = min(max(round(WHOLE * longer), 1), _MOST_AGAIN)
         return tuple(
             replace(each, again=again, share=min(max(round(measured * math.sqrt(each.share / ruled)), _LEAST), WHOLE))

@@ -12,6 +12,8 @@ from unstall.virtual.costs.gpu_file import Peaks
 _TENSOR_CORES = ("float16", "bfloat16")
 _OF_COMPLEX = 4
 """How many products of real numbers a product of complex numbers takes."""
+_OF_DATA_SHEET = 1.15
+"""The rate of a memory in the data sheet, over the rate that copies reach: 4,800 over 4,202 GB/s on an H200."""
 HELD = 0.8
 """How much of the L2 cache data can take and still be there at the next call, as a share of its
 size. On an H100, calls that use 64 % of it have the rate of the cache, and calls that use 96 % have
@@ -91,6 +93,12 @@ class Roofline:
     def uncached_ns(self, work: Work, dtype: str) -> float:
         """Returns the least time of a call in ns if the L2 cache helped none. The arguments are those of `ns`."""
         return self.floor_ns + max(self.computing_ns(work.flops, dtype), self._moving_ns(work, self.bytes_per_ns))
+
+    def fastest_ns(self, work: Work) -> float:
+        """Returns a time in ns that no call takes less than: what the L2 cache cannot hold of its bytes comes from the
+        memory, at no more than its rate in the data sheet.
+        """
+        return (work.moved - self.l2_bytes) / (_OF_DATA_SHEET * self.bytes_per_ns)
 
     def _moving_ns(self, work: Work, rate: float) -> float:
         return work.moved / min(rate, self.l2_bytes_per_ns * work.multiprocessors / self.multiprocessors)

@@ -140,9 +140,10 @@ class Signature:
     @property
     def repeated_bytes(self) -> int:
         """How many bytes of arguments kernels find in a cache, because an earlier argument has the
-        same memory. In `mul(x, x)`, these are the bytes of one `x`.
+        same memory. In `mul(x, x)`, these are the bytes of one `x`. What is only written, `out`, does not count.
         """
-        return sum(tensor.distinct_bytes for tensor in self.tensors if tensor.repeated)
+        read = self.tensors[: -len(self.results)] if "out" in self.overload and self.results else self.tensors
+        return sum(tensor.distinct_bytes for tensor in read if tensor.repeated)
 
     @property
     def host_bytes(self) -> tuple[int, int]:

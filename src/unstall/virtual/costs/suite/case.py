@@ -78,8 +78,7 @@ def log_uniform(draw: random.Random, least: int, largest: int) -> int:
 
 class TensorPool:
     """Makes tensors for cases without running a kernel: they are parts of one large tensor of
-    random numbers for each data type. The tensors of a case overlap only if all of them together
-    are larger than that.
+    random numbers for each data type. The tensors of a case do not overlap: kernels would read the same memory once.
 
     Attributes:
         device: The device of the tensors.
@@ -111,13 +110,11 @@ class TensorPool:
 
     def __call__(self, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Returns a contiguous tensor of normally distributed random numbers. Raises ValueError if
-        it is larger than the pool.
+        it and the tensors before it of its case are larger than the pool.
         """
         count = prod(sizes)
-        if count > self._elements:
-            raise ValueError(f"{sizes}: larger than the pool")
         if self._used + count > self._elements:
-            self._used = 0
+            raise ValueError(f"{sizes}: larger than what is left of the pool")
         cut = self._pool(dtype)[self._used : self._used + count]
         self._used += -(-count // 1024) * 1024
         self._most = max(self._most, self._used)
