@@ -156,6 +156,27 @@ def test_a_slower_gpu_takes_longer() -> None:
     assert times[2] / times[0] == pytest.approx(51.4 / 4.4, rel=0.05)
 
 
+@pytest.mark.parametrize("sizes", [(3, 64, 7, 2, 224), (64, 64, 3, 1, 56), (64, 256, 1, 1, 56), (3, 768, 16, 16, 224)])
+def test_convolutions_of_a_gpu_without_tf32_are_as_much_slower_as_its_rates_are_lower(sizes: tuple[int, ...]) -> None:
+    channels, kept, kernel, stride, edge = sizes
+    out = (edge - kernel + 2 * (kernel // 4)) // stride + 1
+    tensors = _tensor(32, channels, edge, edge), _tensor(kept, channels, kernel, kernel)
+    padding = (kernel // 4, kernel // 4)
+    call = Signature(
+        "aten::convolution",
+        "",
+        (*tensors, None, (stride, stride), padding, (1, 1), False, (0, 0), 1),
+        (_tensor(32, kept, out, out),),
+        precision="ieee",
+    )
+    real, slow, usual = (
+        sum(kernel.duration_ns for kernel in costs_of(name).cost(replace(call, precision=precision)).kernels)
+        for name, precision in (("h200", "ieee"), ("t4", "ieee"), ("t4", ""))
+    )
+    assert 5 < slow / real < 17.5  # 11.7 times the FLOPs, and 17 times the bandwidth
+    assert usual == slow
+
+
 @pytest.mark.parametrize("name", ["h200", "t4"])
 def test_a_tensor_that_a_call_reads_twice_is_moved_once(name: str) -> None:
     x = _tensor(64 << 20)
@@ -371,9 +392,9 @@ def test_no_kernel_of_a_product_in_tf32_is_named_after_bfloat16() -> None:
     assert "bf16" not in kernel.name
 
 
-@pytest.mark.parametrize("name", ["h100", "t4"])
-def test_a_convolution_without_room_for_its_workspace_runs_without_and_no_faster(name: str) -> None:
-    cost = costs_of(name).cost(_convolution("float32"))
+@pytest.mark.parametrize(("name", "dtype"), [("h100", "float32"), ("t4", "float16")])
+def test_a_convolution_without_room_for_its_workspace_runs_without_and_no_faster(name: str, dtype: str) -> None:
+    cost = costs_of(name).cost(_convolution(dtype))
     assert cost.temporaries
     assert cost.fallback is not None
     assert not cost.fallback.temporaries

@@ -84,6 +84,8 @@ class Predictor:
                 cuFFT.
         """
         name = signature.name.removeprefix("aten::")
+        if not multiplies_in_tf32(self._gpu):
+            signature = replace(signature, precision="ieee")
         described = describe(signature)
         if described is None:
             return (Kernel(f"{name}_kernel", round(self.roofline.floor_ns), share=_LEAST),), ()
