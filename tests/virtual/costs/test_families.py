@@ -154,5 +154,5 @@ def test_a_copy_to_places_in_the_tensor_itself_is_no_copy_of_all_of_it() -> None
     described = describe(Signature("aten::index_copy_", "", (x, 0, places, rows), (x,)))
 
     assert described is not None
-    assert described[0].name == "other"
-    assert described[1].variants[0] == "float32 index_copy_"
+    assert described[0].name == "indexing"
+    assert described[1].variants[0] == "float32 index_put_"

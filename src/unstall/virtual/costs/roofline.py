@@ -86,9 +86,13 @@ class Roofline:
         """
         return self._moving_ns(work, self.l2_bytes_per_ns if self.holds(work) else self.bytes_per_ns)
 
+    def moved(self, work: Work) -> float:
+        """Returns how many bytes a call moves, with those of whole sectors if the L2 cache does not hold its table."""
+        return work.moved + (work.scattered if work.table > HELD * self.l2_bytes else 0.0)
+
     def holds(self, work: Work) -> bool:
         """Returns whether the bytes of a call fit into the L2 cache (see `HELD`)."""
-        return work.moved <= HELD * self.l2_bytes
+        return self.moved(work) <= HELD * self.l2_bytes
 
     def uncached_ns(self, work: Work, dtype: str) -> float:
         """Returns the least time of a call in ns if the L2 cache helped none. The arguments are those of `ns`."""
@@ -101,7 +105,7 @@ class Roofline:
         return (work.moved - self.l2_bytes) / (_OF_DATA_SHEET * self.bytes_per_ns)
 
     def _moving_ns(self, work: Work, rate: float) -> float:
-        return work.moved / min(rate, self.l2_bytes_per_ns * work.multiprocessors / self.multiprocessors)
+        return self.moved(work) / min(rate, self.l2_bytes_per_ns * work.multiprocessors / self.multiprocessors)
 
 
 def roofline_of(peaks: Peaks, l2_bytes: int, multiprocessors: int) -> Roofline:

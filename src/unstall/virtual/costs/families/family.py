@@ -18,6 +18,10 @@ HALVES = {"float16": "bfloat16", "bfloat16": "float16"}
 """By data type of 16 bits, the other. Kernels for them take as long."""
 
 
+SECTOR = 32
+"""The fewest bytes that a GPU's memory reads or writes."""
+
+
 class Work(NamedTuple):
     """The work of a call.
 
@@ -26,11 +30,16 @@ class Work(NamedTuple):
         moved: How many bytes of memory are read and written.
         multiprocessors: How many multiprocessors can take part at most. This is the number of the
             call's thread blocks if it is known, and else infinite.
+        scattered: How many bytes more are read and written if the L2 cache does not hold the table in which a call
+            finds its elements: memory moves whole sectors (see `SECTOR`).
+        table: The bytes of this table.
     """
 
     flops: float
     moved: float
     multiprocessors: float = math.inf
+    scattered: float = 0.0
+    table: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

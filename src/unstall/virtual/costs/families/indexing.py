@@ -12,7 +12,17 @@ import math
 from dataclasses import replace
 from math import prod
 
-from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work, alike, item_bytes
+from unstall.virtual.costs.families.family import (
+    SECTOR,
+    Axis,
+    CallShape,
+    Family,
+    Found,
+    Target,
+    Work,
+    alike,
+    item_bytes,
+)
 from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature, TensorSpec
 
@@ -44,7 +54,15 @@ _SAME = {
     "_embedding_bag_backward": "embedding_dense_backward",
     "_index_put_impl_": "index_put_",
     "index_put": "index_put_",
+    "index_copy_": "index_put_",
+    "index_fill_": "index_put_",
+    "put_": "index_put_",
+    "index_reduce_": "index_add_",
+    "scatter_reduce_": "scatter_add_",
 }
+"""By operator, another one that does the same to memory."""
+_NAMED_AS_WRITES = ("index_copy_", "index_fill_")
+"""Operators whose kernels are called as those of `index_put_`, but for their own name."""
 _BY_ELEMENT = ("gather", "scatter")
 """How the names of operators begin that read an index for each element."""
 _INDEX_BYTES = 8
@@ -78,9 +96,24 @@ _ONLY_PARTS = (
     "take",
     "scatter_",
     "scatter_add_",
+    "index_put_",
+    "index_add_",
     "embedding_dense_backward",
 )
 """The operators that do not read or write all of the table."""
+_BY_ROW = ("index", "take", "index_put_", "index_add_")
+"""The operators that read an index for each run of adjacent elements, and copy element by element."""
+_ADDS = "_add_"
+_ROWS_OF_PIXELS = {
+    "upsample_nearest": 1,
+    "upsample_linear1d": 1,
+    "upsample_bilinear2d": 2,
+    "upsample_bicubic2d": 4,
+    "upsample_trilinear3d": 4,
+}
+"""By how the names of operators begin that resize: from how many rows of its input a pixel is computed. Few pixels read
+no more than a sector of each.
+"""
 NAMES = (
     "index_select",
     "embedding",
@@ -90,12 +123,16 @@ NAMES = (
     "index_put",
     "index_put_",
     "_index_put_impl_",
+    "index_copy_",
+    "index_fill_",
+    "put_",
     "gather",
     "take",
     "scatter",
     "scatter_",
     "scatter_add",
     "scatter_add_",
+    "scatter_reduce_",
     "cat",
     "max_pool2d_with_indices",
     "max_pool2d_with_indices_backward",
@@ -110,6 +147,7 @@ NAMES = (
     "roll",
     "index_add_",
     "index_add",
+    "index_reduce_",
     "nonzero",
     "masked_select",
 )
@@ -155,7 +193,7 @@ def describe(signature: Signature) -> CallShape | None:
     elif kind in ("index_select", "embedding_dense_backward"):
         index = next((tensor for tensor in tensors if tensor.dtype in ("int64", "int32")), tensors[-1])
         rows = out if kind == "index_select" else x
-        count, run = index.numel, prod(rows.sizes[-1:])  # torch.index_select takes tensors without dimensions, too
+        count, run = index.numel, prod(rows.sizes[1:][-1:])  # torch.index_select takes tensors without dimensions, too
         if kind == "index_select" and name in ("index", "gather"):
             run = prod(x.sizes[1:])
             count = out.numel // max(run, 1)
@@ -165,13 +203,17 @@ def describe(signature: Signature) -> CallShape | None:
         if kind == "embedding_dense_backward" and (in_bags or count > _WITHOUT_SORTING):
             pattern = " sorted"
     elif kind in ("index", "index_put_"):
-        indices = [tensor for tensor in tensors[1:] if tensor.dtype in ("int64", "int32", "bool", "uint8")]
-        count = max((tensor.numel for tensor in indices), default=1)
-        run = max(1, (out.numel if kind == "index" else tensors[-1].numel) // max(count, 1))
-        if kind == "index_put_":
-            if signature.value(3, False) is True:
+        listed = signature.value(1)
+        indices = listed if isinstance(listed, tuple) else tensors[1:2]
+        count = max((each.numel for each in indices if isinstance(each, TensorSpec)), default=1)
+        if name == "index_fill_" and x.sizes:
+            pattern = " filled"
+            out = replace(x, sizes=(count, x.numel // max(x.sizes[signature.value(1)], 1)), strides=(1, 1))
+        elif kind == "index_put_":
+            if signature.value(3, False) is True and name != "put_":
                 pattern = " adding sorted" if count > _ONE_TILE else " adding"
             out = tensors[-1]
+        run = max(1, out.numel // max(count, 1))
     elif kind in ("index_add", "index_add_") and len(tensors) > 2:
         count, out = tensors[1].numel, tensors[2]
         run = out.numel // max(count, 1)
@@ -253,6 +295,9 @@ def adapt(signature: Signature, shape: CallShape, found: Found, target: Target) 
     if signature.name == "aten::_embedding_bag_backward":
         return found._replace(kernels=sorted_in_one_tile(found.kernels, shape.dims[0]))
     name, measured = signature.name.removeprefix("aten::"), found.variant.split()[1]
+    if name in _NAMED_AS_WRITES:
+        kernels = (replace(each, name=each.name.replace("index_put", name[:-1])) for each in found.kernels)
+        return found._replace(kernels=tuple(kernels))
     if name.rstrip("_") == measured != name:
         return found._replace(kernels=tuple(kernel for kernel in found.kernels if "DtoD" not in kernel.name))
     return found
@@ -295,9 +340,19 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     the axes of `dims`.
     """
     count, run, table, out = dims
-    name = variant.split()[1]
-    moved = float((2 * out if name in _ONLY_PARTS else out + table) * item_bytes(variant))
-    moved += _INDEX_BYTES * count if name.startswith(_BY_ELEMENT) else 0
+    name, item = variant.split()[1], item_bytes(variant)
+    if name in _ONLY_PARTS:
+        moved = float((_ADDS in name or name == "index_put_") + 2) * out * item
+        moved += _INDEX_BYTES * count if name.startswith(_BY_ELEMENT) else 0
+        if name in _BY_ROW or (name.startswith(_BY_ELEMENT) and not variant.endswith(" rows")):
+            each = run * item
+            written = name.endswith("_")
+            return Work(0.0, moved, scattered=(1 + written) * count * (-each % SECTOR), table=table * item)
+        return Work(0.0, moved)
+    rows = next((rows for start, rows in _ROWS_OF_PIXELS.items() if name.startswith(start)), 0)
+    if rows and "backward" not in name:
+        table = min(table, rows * SECTOR // item * out)
+    moved = float((out + table) * item) + (_INDEX_BYTES * count if name.startswith(_BY_ELEMENT) else 0)
     return Work(0.0, moved, -(-run // _THREADS) if name in _IMAGE_BY_IMAGE else math.inf)
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from math import prod
 
-from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work, item_bytes
+from unstall.virtual.costs.families.family import SECTOR, Axis, CallShape, Family, Found, Target, Work, item_bytes
 from unstall.virtual.costs.families.powers import below_power, halvings
 from unstall.virtual.costs.families.row_launches import of_scan
 from unstall.virtual.costs.signature import Signature, TensorSpec, nonzero
@@ -22,8 +22,6 @@ _ALONG: dict[str, int] = {
     "_masked_softmax": 2,
     "glu_backward": 2,
     "index_copy": 1,
-    "index_copy_": 1,
-    "index_fill_": 1,
     "index_reduce": 1,
     "linalg_cross": 2,
     "median": 1,
@@ -57,6 +55,12 @@ _TRANSFORMS = ("_fft_c2c", "_fft_c2r", "_fft_r2c")
 _SCANS = ("_cummax_helper", "_logcumsumexp")
 _SEARCHES = {"searchsorted": 0, "bucketize": 1}
 """By operator that searches for each element, which of its tensors it searches."""
+_PROBES = 8
+"""How many sectors of a sequence a search reads that no other does: it halves the sequence again and again, and the
+first halves are the same for all.
+"""
+_ROWS_OF_PIXELS = 2
+"""From how many rows of an image a pixel is sampled."""
 _GRIDS = {
     "cudnn_grid_sampler": 1,
     "cudnn_grid_sampler_backward": 1,
@@ -290,9 +294,16 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
 
     Args:
         variant: The variant of the call (see `CallShape`).
-        dims: The number of elements of its largest argument and of its results, and two figures that are not used here.
+        dims: The number of elements of its largest argument and of its results, and the extents along which it works.
+            A few searches, or pixels, do not read all of what they search, or of an image.
     """
-    return Work(0.0, float(dims[0] + dims[1]) * item_bytes(variant))
+    read, written, extent, _ = dims
+    name, item = variant.split()[1], item_bytes(variant)
+    if name in _SEARCHES:
+        read = written + min(extent, written * _PROBES * SECTOR // item)
+    elif name in _GRIDS and "backward" not in name:
+        read = min(read, _ROWS_OF_PIXELS * SECTOR // item * written)
+    return Work(0.0, float(read + written) * item)
 
 
 def geometry(variant: str, dims: tuple[int, ...], multiprocessors: int) -> tuple[float, ...]:

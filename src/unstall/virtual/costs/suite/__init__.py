@@ -16,6 +16,7 @@ from unstall.virtual.costs.suite import (
     gemm,
     images,
     indexing,
+    large_tables,
     linear_algebra,
     norms,
     optimizers,
@@ -37,7 +38,7 @@ def cases(most: int = 8) -> list[Case]:
     parts; cases of the same rank are in a random order with a fixed seed.
     """
     groups = (elementwise, norms, reductions, indexing, optimizers, attention, gemm, convolution)
-    more = (linear_algebra, images, others, sparse, random_calls)
+    more = (linear_algebra, images, others, large_tables, sparse, random_calls)
     found: Iterator[Case] = chain.from_iterable(group.cases() for group in (*groups, *more))
     chosen = [case for case in found if case.rank <= most]
     random.Random(0).shuffle(chosen)
