@@ -188,6 +188,33 @@ def test_a_tensor_that_a_call_reads_twice_is_moved_once(name: str) -> None:
     assert once / twice == pytest.approx(2 / 3, rel=0.01)
 
 
+def test_a_product_that_is_added_in_place_takes_as_long_as_one_of_its_own() -> None:
+    a, b = _tensor(4, 512, 512), _tensor(512, 512)
+
+    def ns(name: str, *given: TensorSpec) -> int:
+        cost = costs_of("h200").cost(Signature(f"aten::{name}", "", (*given, 1, 1), (given[0],)))
+        return sum(kernel.duration_ns for kernel in cost.kernels)
+
+    assert ns("addmm_", b, b, b) == ns("addmm", b, b, b)
+    assert ns("baddbmm_", a, a, a) == ns("baddbmm", a, a, a)
+    assert ns("addbmm", b, a, a) == ns("addbmm_", b, a, a) == 4 * ns("addmm", b, b, b)
+
+
+@pytest.mark.parametrize("operator", ["native_layer_norm", "sub", "_log_softmax", "exp"])
+def test_both_data_types_of_16_bits_take_as_long(operator: str) -> None:
+    def ns(dtype: str) -> int:
+        x, row = _tensor(8192, 4096, dtype=dtype), _tensor(4096, dtype=dtype)
+        given = {
+            "native_layer_norm": (x, (4096,), row, row, 1e-5),
+            "sub": (x, row, 1),
+            "_log_softmax": (x, -1, False),
+        }.get(operator, (x,))
+        cost = costs_of("h200").cost(Signature(f"aten::{operator}", "Tensor" * (operator == "sub"), given, (x,)))
+        return sum(kernel.duration_ns for kernel in cost.kernels)
+
+    assert ns("float16") == pytest.approx(ns("bfloat16"), rel=0.1)
+
+
 @given(
     name=st.sampled_from(["h200", "t4"]),
     operator=st.sampled_from(["add", "sub", "mul", "div", "mul_", "maximum", "threshold_backward"]),

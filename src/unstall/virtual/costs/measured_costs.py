@@ -115,7 +115,7 @@ class MeasuredCosts:
         if is_search(signature):
             return search_cost(signature)
         if not multiplies_in_tf32(self._gpu):
-            signature = replace(signature, precision="")
+            signature = replace(signature, precision="ieee")
         split = self._pieces(signature)
         usual = self._put_together(signature, split, self._predictor.cost)
         if not any(piece.signature.name in convolutions.OPERATORS for piece in split):

@@ -83,6 +83,24 @@ def _products(signature: Signature) -> tuple[Piece, ...]:
     return copied(signature, laid)
 
 
+def _in_place(signature: Signature) -> tuple[Piece, ...]:
+    """Returns the pieces of a matrix product that is added to its first argument."""
+    return _products(replace(signature, name=signature.name.removesuffix("_")))
+
+
+def _added_up(signature: Signature) -> tuple[Piece, ...]:
+    """Returns the pieces of a sum of products: one product after the other is added to the result (see ATen's
+    `addbmm_impl`).
+    """
+    left, right = signature.tensor(1), signature.tensor(2)
+    if left is None or right is None or not 0 < left.sizes[0] <= _MOST_IN_TURN:
+        return (Piece(signature),)
+    first, second = (replace(each, sizes=each.sizes[1:], strides=each.strides[1:]) for each in (left, right))
+    result = signature.results[0]
+    one = replace(signature, name="aten::addmm", inputs=(result, first, second), outputs=(result,))
+    return _products(one) * left.sizes[0]
+
+
 def _of_a_vector(signature: Signature) -> tuple[Piece, ...]:
     """Returns the product of a matrix and a vector without what is added to it."""
     matrix, vector = signature.tensor(1), signature.tensor(2)
@@ -289,6 +307,9 @@ def _checked(index: TensorSpec) -> list[Signature]:
 _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     **{f"aten::{name}": _in_the_results_type for name in _ACCUMULATE},
     **{f"aten::{name}": _products for name in _PRODUCTS},
+    **{f"aten::{name}_": _in_place for name in ("addmm", "baddbmm")},
+    "aten::addbmm": _added_up,
+    "aten::addbmm_": _added_up,
     "aten::addmv": _of_a_vector,
     "aten::addmv_": _of_a_vector,
     "aten::_softmax": _side_by_side(0),

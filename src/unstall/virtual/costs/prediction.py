@@ -19,7 +19,7 @@ from unstall.virtual.costs.families.family import Found, Target
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.gpu_file import Gpu
 from unstall.virtual.costs.kernel_names import in_half, name_on
-from unstall.virtual.costs.measured_tables import ALIKE_IN_HALF, MeasuredTables
+from unstall.virtual.costs.measured_tables import MeasuredTables
 from unstall.virtual.costs.model import HOST_WAIT, Kernel
 from unstall.virtual.costs.occupancy import MOST, UNKNOWN, Launch, threads_on, with_blocks
 from unstall.virtual.costs.roofline import Roofline, roofline_of
@@ -84,8 +84,6 @@ class Predictor:
                 cuFFT.
         """
         name = signature.name.removeprefix("aten::")
-        if not multiplies_in_tf32(self._gpu):
-            signature = replace(signature, precision="ieee")
         described = describe(signature)
         if described is None:
             return (Kernel(f"{name}_kernel", round(self.roofline.floor_ns), share=_LEAST),), ()
@@ -109,8 +107,7 @@ class Predictor:
             kernels = (
                 replace(kernels[0], name=f"{name}_kernel", duration_ns=max(1, round(answer.total_ns)), module=-1),
             )
-        half, measured_half = _half_in(shape.variants[0]), _half_in(table.variant)
-        if half and (family.name in ALIKE_IN_HALF or measured_half not in (half, "")):
+        if half := _half_in(shape.variants[0]):
             kernels = tuple(replace(each, name=in_half(each.name, half)) for each in kernels)
         passes = [(size,) for size in found.temporaries] if family.frees_each else [found.temporaries]
         allocations = tuple(sizes for sizes in passes if sizes)
