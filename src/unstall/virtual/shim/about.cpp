@@ -59,7 +59,7 @@ const std::unordered_set<std::string> searching = {
 } // namespace
 
 About::About(const c10::OperatorHandle& op)
-    : name(op.operator_name()), number(name.name, name.overload_name) {
+    : name(op.operator_name()), number(name.name, name.overload_name), refusals(name) {
   const auto& schema = op.schema();
   for (const auto& argument : schema.arguments()) {
     written.push_back(argument.alias_info() && argument.alias_info()->isWrite());
@@ -74,6 +74,7 @@ About::About(const c10::OperatorHandle& op)
   draws = op.hasTag(at::Tag::nondeterministic_seeded) && generator < 0;
   host_tensors = takes_host_tensors.count(name.name) != 0;
   substitute = substitute_for(name);
+  structured = meta_kernel(name) != nullptr;
   shapes = substitute ? nullptr : meta_kernel(name);
   overwrites = overwriting.count(name.name) != 0;
   asserts = asserts_values(name);
@@ -111,13 +112,19 @@ struct Places {
     }
   }
 
-  // In the words of CUDA's kernels: of TensorIterator, and of the checks that are generated for the others.
+  // In the words of CUDA's kernels: of TensorIterator, and of the checks that are generated for the others. These take
+  // the device of the first argument for right. Operators with a Meta kernel in C++ are structured.
   void refuse(const c10::OperatorHandle& op) const {
+    const bool device_first = first->is_cuda();
     TORCH_CHECK(
-        !about.scalars, "Expected all tensors to be on the same device, but found at least two devices, ", *first,
-        " and ", *other, "!");
-    std::string method = about.name.name.substr(about.name.name.find("::") + 2);
-    if (!about.name.overload_name.empty()) method += "_" + about.name.overload_name;
+        !about.scalars, "Expected all tensors to be on the same device, but found at least two devices, ",
+        device_first ? *first : *other, " and ", device_first ? *other : *first, "!");
+    const std::string name = about.name.name.substr(about.name.name.find("::") + 2);
+    const std::string& overload = about.name.overload_name;
+    std::string method = overload + "_" + name;
+    if (about.structured) method = overload.empty() ? name : name + "_" + overload;
+    for (bool each : about.out)
+      if (each) method = name + "_" + overload + "_out";
     TORCH_CHECK(
         false, "Expected all tensors to be on the same device, but got ",
         op.schema().arguments()[other_argument].name(), " is on ", *other, ", different from other tensors on ", *first,
@@ -130,8 +137,11 @@ struct Places {
 int device_of(const About& about, const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   Places places{about};
   std::optional<c10::Device> wanted;
+  for (size_t i = 0; i < arguments.size(); i++)
+    if (about.out[i] && arguments[i].isTensor()) places.add(arguments[i].toTensor(), i); // these are checked first
   for (size_t i = 0; i < arguments.size(); i++) {
     const c10::IValue& value = arguments[i];
+    if (about.out[i] && value.isTensor()) continue;
     if (value.isTensor()) {
       places.add(value.toTensor(), i);
     } else if (value.isDevice()) {
@@ -144,8 +154,15 @@ int device_of(const About& about, const c10::OperatorHandle& op, c10::ArrayRef<c
   bool any = places.first && places.first->is_cuda();
   if (places.other) {
     any = true;
+    const bool of_host = !places.first->is_cuda() || !places.other->is_cuda();
+    if (!about.host_tensors || !of_host) places.refuse(op);
     if (!places.first->is_cuda()) std::swap(places.first, places.other);
-    if (!about.host_tensors || places.other->is_cuda()) places.refuse(op);
+  }
+  if (!any && about.generator >= 0 && !(wanted && wanted->is_cuda())) {
+    const c10::IValue& given = arguments[size_t(about.generator)];
+    TORCH_CHECK(
+        given.isNone() || !given.toGenerator().device().is_cuda(),
+        "Expected a 'cpu' device type for generator but found 'cuda'");
   }
   return any ? places.first->index() : device_number(wanted ? *wanted : c10::Device(c10::kCUDA));
 }

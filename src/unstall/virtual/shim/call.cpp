@@ -53,8 +53,10 @@ class OperatorCall {
       : about_(about), op_(op), stack_(stack), first_(stack->size() - about.written.size()) {}
 
   void run() {
-    device_ = device_of(about_, op_, c10::ArrayRef<IValue>(stack_->data() + first_, about_.written.size()));
+    const c10::ArrayRef<IValue> given(stack_->data() + first_, about_.written.size());
+    device_ = device_of(about_, op_, given);
     check_usable(device_);
+    if (about_.refusals.any) about_.refusals.check(given);
     bool reads = about_.reads && (about_.output_size < 0 || argument(size_t(about_.output_size)).isNone());
     if (!reads) {
       run_launching();

@@ -1,6 +1,7 @@
 // One call of an operator of the virtual GPU.
 #pragma once
 #include "launches.h"
+#include "refusals.h"
 #include "substitutes.h"
 
 #include <ATen/Context.h>
@@ -19,9 +20,10 @@ struct About {
   OpName number;
   c10::SmallVector<bool, 8> written, out; // of each argument
   bool any_written = false, view = false, draws = false, host_tensors = false, scalars = false,
-       overwrites = false, asserts = false, checks = false;
+       overwrites = false, asserts = false, checks = false, structured = false;
   bool elementwise = false; // and torch has a Meta kernel in Python alone
   int generator = -1, output_size = -1; // which arguments these are
+  Refusals refusals;
   std::optional<at::Float32Op> tf32; // see tf32_setting()
   // Of the backward of a convolution: its first gradient, and the others, as the log names them if they are apart.
   std::optional<OpName> first_gradient, other_gradients;

@@ -44,12 +44,19 @@ c10::List<std::optional<Tensor>> with_indices_for_masks(const Tensor& self, cons
   return indices;
 }
 
+constexpr size_t PUTS = 5; // the arguments of index_put: self, indices, values, accumulate, unsafe
+
 // index and index_put: the arguments `self` and `self` + 1 are the indexed tensor and its indices.
 template <size_t arguments>
 void indexed(const OperatorHandle& op, Stack* stack) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   size_t self = stack->size() - arguments;
   Tensor tensor = (*stack)[self].toTensor();
+  if (arguments != PUTS)
+    for (const std::optional<Tensor>& index : optional_tensors((*stack)[self + 1]))
+      TORCH_CHECK(
+          !tensor.is_cpu() || !index || !index->defined() || index->is_cpu(),
+          "indices should be either on cpu or on the same device as the indexed tensor (cpu)");
   (*stack)[self + 1] = with_indices_for_masks(tensor, (*stack)[self + 1]);
   redirect(op, stack);
 }
@@ -76,21 +83,20 @@ Tensor mask_to_fill(const Tensor& self, const c10::List<std::optional<Tensor>>& 
 }
 
 void index_put(const OperatorHandle& op, Stack* stack) {
-  constexpr size_t ARGUMENTS = 5; // self, indices, values, accumulate, unsafe
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  size_t first = stack->size() - ARGUMENTS;
+  size_t first = stack->size() - PUTS;
   Tensor self = (*stack)[first].toTensor(), value = (*stack)[first + 2].toTensor();
   if (!(*stack)[first + 3].toBool()) {
     Tensor mask = mask_to_fill(self, optional_tensors((*stack)[first + 1]), value);
     if (mask.defined()) {
       self.masked_fill_(mask.device() == self.device() ? mask : mask.to(self.device()), value.item());
-      stack->erase(stack->end() - ARGUMENTS, stack->end());
+      stack->erase(stack->end() - PUTS, stack->end());
       stack->emplace_back(self);
       return;
     }
   }
   if (value.is_cpu() && value.dim() == 0) (*stack)[first + 2] = value.to(self.device());
-  indexed<ARGUMENTS>(op, stack);
+  indexed<PUTS>(op, stack);
 }
 
 // Of shapes alone, nobody knows how many elements there are.
