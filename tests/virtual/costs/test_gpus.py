@@ -610,3 +610,11 @@ def test_lists_of_an_optimizer_are_in_the_cache_if_they_fit() -> None:
     some = tuple(_tensor(65_536) for _ in range(12))
 
     assert _total_ns("h200", Signature("aten::_foreach_add_", "List", (some, some, 1), some), "") < 12_000
+
+
+@pytest.mark.parametrize("name", ["h200", "t4", "l4"])
+def test_copies_between_devices_are_no_faster_than_their_links(name: str) -> None:
+    size, costs = 1 << 30, costs_of(name)
+    ns = costs.copy_ns(size, CopyDirection.PEER_TO_PEER, False)
+    assert size / ns == pytest.approx(gpu_named(name).links.bytes_per_ns, rel=0.01)
+    assert ns > 2 * costs.copy_ns(size, CopyDirection.DEVICE_TO_DEVICE, False)

@@ -270,7 +270,8 @@ class MeasuredCosts:
 
     def copy_ns(self, size_bytes: int, direction: CopyDirection, pinned: bool) -> int:
         """Returns how long a copy takes, in ns. The time is interpolated between measured sizes. A
-        copy that is larger than all of them has the rate of the largest.
+        copy that is larger than all of them has the rate of the largest. Copies between devices that were not measured
+        move at the rate of the links.
 
         Args:
             size_bytes: The size of the copy.
@@ -280,7 +281,10 @@ class MeasuredCosts:
         copies = self._gpu.file.copies
         of = _DIRECTIONS.get(direction, "DtoD")
         rows = [(size, ns) for at, held, size, ns in copies if at == of and (held == pinned or of in ("DtoD", "PtoP"))]
-        return interpolated(size_bytes, rows or [(size, ns) for at, _, size, ns in copies if at == "DtoD"])
+        if rows:
+            return interpolated(size_bytes, rows)
+        least = interpolated(0, [(size, ns) for at, _, size, ns in copies if at == "DtoD"])
+        return least + round(size_bytes / self._gpu.links.bytes_per_ns)
 
     def _workspaces(self, signature: Signature) -> dict[str, int]:
         """Returns the bytes of the workspaces that torch gives to a matrix product, by library:
