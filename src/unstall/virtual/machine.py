@@ -5,6 +5,7 @@ torch is imported, and exists until the process ends.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import sys
 import threading
@@ -295,14 +296,15 @@ class Machine:
         from unstall.virtual.simulation.simulator import Simulator
         from unstall.virtual.torch_cuda.runtime import attach
 
-        options = self.options
+        visible = visible_devices(self.options.devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        self.options = options = dataclasses.replace(self.options, devices=max(visible, 1))
         self._shim = load(options.devices, options.numerics)
         self.simulator = Simulator(self._shim, options)
         properties = _properties(options)
         major = properties[0].major
         has_tf32 = major >= FIRST_WITH_TF32 and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
         self._shim.configure(options.devices, options.numerics, self.simulator, major, has_tf32)
-        attach(self.simulator, properties)
+        attach(self.simulator, properties, hidden=not visible)
         guarded_waits.connect(self._shim, self.simulator)
         blamed_faults.connect(self.simulator)
 
@@ -315,6 +317,17 @@ class Machine:
             self.simulator.measure_host()
         if self._watches:
             self._clock.start(self)
+
+
+def visible_devices(count: int, setting: str | None) -> int:
+    """Returns how many of `count` devices a program sees if this is the value of CUDA_VISIBLE_DEVICES: those before the
+    first one that does not exist. If one is named twice, CUDA shows none.
+    """
+    if setting is None:
+        return count
+    names = [name.strip() for name in setting.split(",")]
+    seen = list(itertools.takewhile(lambda name: name.startswith("GPU-") or name in map(str, range(count)), names))
+    return 0 if len(set(seen)) < len(seen) else min(len(seen), count)
 
 
 _machines: list[Machine] = []  # at most one in this process

@@ -15,9 +15,11 @@ def device_names(runtime: Runtime) -> dict[str, object]:
 
     def device_count() -> int:
         forks.arm()
-        return shim.device_count()
+        return 0 if runtime.hidden else shim.device_count()
 
     def initialise() -> None:
+        if runtime.hidden:
+            raise RuntimeError("No CUDA GPUs are available")
         forks.arm()
         runtime.cuda_begins()
         cuda = importlib.import_module("torch.cuda")

@@ -100,21 +100,24 @@ def worked(shim: Shim, call: TorchCall, times: int = 1) -> None:
 class _Attached:
     simulator: Simulator | None = None
     devices: tuple[DeviceProperties, ...] = ()
+    hidden: bool = False
 
 
 _attached = _Attached()
 
 
-def attach(simulator: Simulator, devices: Sequence[DeviceProperties]) -> None:
+def attach(simulator: Simulator, devices: Sequence[DeviceProperties], *, hidden: bool = False) -> None:
     """Connects the simulator of this process to `torch.cuda`. To be called before `torch.cuda` is
     first used.
 
     Args:
         simulator: The simulator.
         devices: The properties of the virtual devices, by index.
+        hidden: Whether the program sees none of them.
     """
     _attached.simulator = simulator
     _attached.devices = tuple(devices)
+    _attached.hidden = hidden
 
 
 class ForkGuard:
@@ -198,6 +201,11 @@ class Runtime:
         if len(devices) != count:
             raise ValueError(f"the shim has {count} devices, {len(devices)} were described")
         return devices
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the program sees no device."""
+        return _attached.hidden
 
     def checked_device(self, device: int) -> int:
         """Returns the index `device` if there is such a device.
