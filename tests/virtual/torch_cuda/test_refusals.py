@@ -81,6 +81,11 @@ def test_element_wise_operators_name_both_devices() -> None:
     assert _said("torch.ones(4, 4, device=d) + torch.ones(4, 4)") == f"{_SAME}{found}"
 
 
+def test_a_stream_that_a_capture_forked_must_be_joined() -> None:
+    assert _said("captured(joins=False") == "AcceleratorError: CUDA error: capturing stream has unjoined work"
+    assert _said("captured(joins=True") == "fine"
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [

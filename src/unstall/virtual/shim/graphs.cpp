@@ -5,10 +5,11 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -16,14 +17,18 @@
 namespace unstall {
 namespace {
 
+using Stream = std::pair<int, int64_t>; // the device, and c10's number
+using Nodes = std::map<Stream, int64_t>; // how many nodes of each stream
+
 struct Graph {
   int64_t number; // from 1 on
   int device;
+  Stream origin; // where the capture began
   CaptureMode mode;
   int32_t thread; // which began the capture
   bool open = true, broken = false;
-  std::set<std::pair<int, int64_t>> streams; // device and stream, of those that are captured
-  std::set<int64_t> events;
+  std::map<Stream, Nodes> streams; // those that are captured: which nodes come before what is captured next
+  std::unordered_map<int64_t, Nodes> events; // the same of what waits for an event
   std::vector<std::function<void()>> nodes;
   std::unordered_map<size_t, std::vector<c10::intrusive_ptr<c10::StorageImpl>>> spares; // by their bytes
 };
@@ -104,27 +109,34 @@ Spare spare_here(int device, size_t bytes) {
 
 void keep(int device, std::function<void()> node) {
   std::lock_guard guard(all().lock);
-  if (Graph* graph = open_at(device, current_stream(device))) graph->nodes.push_back(std::move(node));
+  const Stream stream{device, current_stream(device)};
+  Graph* graph = open_at(device, stream.second);
+  if (!graph) return;
+  graph->nodes.push_back(std::move(node));
+  graph->streams[stream][stream]++;
 }
 
 void recorded_in_capture(int64_t event, int device, int64_t stream) {
   if (!open_count.load(std::memory_order_relaxed)) return;
   std::lock_guard guard(all().lock);
-  if (Graph* graph = open_at(device, stream)) graph->events.insert(event);
+  if (Graph* graph = open_at(device, stream)) graph->events[event] = graph->streams[{device, stream}];
 }
 
 void waited_in_capture(int64_t event, int device, int64_t stream) {
   if (!open_count.load(std::memory_order_relaxed)) return;
   std::lock_guard guard(all().lock);
   for (auto& [number, graph] : all().graphs)
-    if (graph->open && graph->events.count(event)) graph->streams.insert({device, stream});
+    if (graph->open && graph->events.count(event)) {
+      Nodes& before = graph->streams[{device, stream}];
+      for (const auto& [of, count] : graph->events[event]) before[of] = std::max(before[of], count);
+    }
 }
 
 bool refused_in_capture(int device, int64_t stream) {
   return refused([&](const Graph& graph) {
     if (stream == NO_STREAM) return false;
-    for (const auto& [of, captured] : graph.streams)
-      if (of == device && (stream == ALL_STREAMS || stream == captured)) return true;
+    for (const auto& [captured, before] : graph.streams)
+      if (captured.first == device && (stream == ALL_STREAMS || stream == captured.second)) return true;
     return false;
   });
 }
@@ -143,7 +155,8 @@ void capture_begin(int64_t number, int device, int64_t stream, int64_t pool, Cap
   graph->device = device;
   graph->mode = mode;
   graph->thread = this_thread().number;
-  graph->streams.insert({device, stream});
+  graph->origin = {device, stream};
+  graph->streams[graph->origin];
   {
     std::lock_guard guard(all().lock);
     all().graphs[number] = graph;
@@ -163,6 +176,12 @@ void capture_end(int64_t number) {
   }
   write({.code = Code::CAPTURE_END, .device = graph->device, .stream = current_stream(graph->device), .a = number});
   if (graph->broken) raise_cuda_error(901, "operation failed due to a previous error during capture");
+  const Nodes& joined = graph->streams[graph->origin];
+  for (const auto& [stream, before] : graph->streams) {
+    auto own = before.find(stream), known = joined.find(stream);
+    if (own != before.end() && (known == joined.end() || known->second < own->second))
+      raise_cuda_error(904, "capturing stream has unjoined work");
+  }
 }
 
 void replay(int64_t number, int device, int64_t stream) {

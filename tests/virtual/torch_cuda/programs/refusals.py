@@ -50,6 +50,22 @@ for code in (
 ):
     tell(code)
 
+x, graph, side = torch.ones(4, device=d), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+
+
+def captured(joins):
+    with torch.cuda.graph(graph):
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            x.add_(1)
+        if joins:
+            torch.cuda.current_stream().wait_stream(side)
+
+
+tell("captured(joins=False)")
+graph = torch.cuda.CUDAGraph()
+tell("captured(joins=True)")
+
 torch.use_deterministic_algorithms(True)
 image = "torch.rand(1, 2, 4, 4, device=d, requires_grad=True)"
 for code in (
