@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from virtual.simulate.runs import begin
 
+from unstall.virtual.log import NO_PYTHON
 from unstall.virtual.timeline.free_work import with_free_work
 
 MS = 1_000_000
@@ -29,4 +30,18 @@ def test_without_steps_nothing_is_known() -> None:
     log.launch(1_000)
     log.host_ns += 5 * MS
     log.launch(1_000)
+    assert with_free_work(simulator.timeline(), simulator, 0).meta.free_work_ns is None
+
+
+def test_waiting_for_autograd_s_threads_is_no_work() -> None:
+    log, simulator = begin()
+    for step in range(4):
+        with log.mark(f"ProfilerStep#{step}"):
+            log.launch(1_000)
+            log.host_ns += 5 * MS  # the main thread waits while another one computes gradients
+            log.thread, log.stack = 1, NO_PYTHON
+            with log.op("MulBackward0", step, 0):
+                log.launch(1_000)
+            log.thread, log.stack = 0, -1
+            log.launch(1_000)
     assert with_free_work(simulator.timeline(), simulator, 0).meta.free_work_ns is None

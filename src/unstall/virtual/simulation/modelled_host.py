@@ -57,6 +57,8 @@ class ModelledHost:
         self._others: dict[int, int] = {}  # by thread: what `Lately` said of the operator that it began last
         self._depth: dict[int, int] = {}  # by thread: the number of open operators
         self._nodes: dict[int, int] = {}  # by thread: the number of nodes that autograd has recorded
+        self._served = 0  # how many records autograd's threads have written
+        self._served_at: dict[int, int] = {}  # by thread: how many at its last record
         self._kept_nodes = 0  # how many nodes were recorded, and not run since
         self._freed_nodes = 0  # how many nodes the threads of autograd have freed whose memory was not used since
         self._makers: dict[int, int] = {}  # by allocation: the thread that made it
@@ -82,7 +84,10 @@ class ModelledHost:
         listed = np.maximum(records["uses"] - costs.few_uses, 0)
         work += np.rint(listed * (costs.use + cold * ~of_autograd * (costs.cold_use - costs.use))).astype(np.int64)
         real = self._real.work(records, usual, woken, begun)
-        outside = (records["thread"] == _MAIN_THREAD) & (records["within"] == Within.NO_OPERATOR)
+        served = self._served + np.cumsum(of_autograd)
+        waited = served > previous(records["thread"], served, self._served_at, 0)  # for a backward pass
+        self._served = int(served[-1]) if len(served) else self._served
+        outside = (records["thread"] == _MAIN_THREAD) & (records["within"] == Within.NO_OPERATOR) & ~waited
         for row in np.flatnonzero(outside & (real - work > _NOTED_NS)).tolist():
             self.free.add(int(before[row]), int(stack[row]), self._records + row, int(real[row] - work[row]))
         self._records += len(records)
