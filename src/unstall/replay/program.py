@@ -136,6 +136,7 @@ class Program(msgspec.Struct, frozen=True, eq=False, dict=True):
     step_ends: I64  # by step: the instruction that ends it on the host
     thread_of: I32  # by row of the timeline's threads: its thread here, or -1
     notes: tuple[str, ...] = ()  # one phrase per assumption
+    repeats: bool = True  # whether more such steps follow; False if the whole run is one step
 
     @property
     def launcher(self) -> I64:

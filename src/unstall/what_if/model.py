@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.errors import UsageError
 from unstall.figures import MOST_NS
@@ -101,7 +102,7 @@ def model(
         raise UsageError(
             "plain_step_ns: this run was simulated, so there is no recorder's cost to take out: leave plain_step_ns out"
         )
-    program = build(timeline, steps.start, steps.end)
+    program = replace(build(timeline, steps.start, steps.end), repeats=steps.found_by != "whole")
     start, end = steps.window
     replayed = replay(program).mean_step_ns(program)
     plain = timeline.meta.plain_step_ns if plain_step_ns is None else round(plain_step_ns)
