@@ -297,7 +297,7 @@ class Machine:
         from unstall.virtual.torch_cuda.runtime import attach
 
         visible = visible_devices(self.options.devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
-        self.options = options = dataclasses.replace(self.options, devices=max(visible, 1))
+        options = dataclasses.replace(self.options, devices=max(visible, 1))
         self._shim = load(options.devices, options.numerics)
         self.simulator = Simulator(self._shim, options)
         properties = _properties(options)
