@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unstall.virtual.allocator.settings import MIB, UNLIMITED, AllocatorSettings
+from unstall.errors import UsageError
+from unstall.virtual.allocator.settings import MIB, UNLIMITED, AllocatorSettings, checked_settings_text
 
 DEFAULT = AllocatorSettings()
 
@@ -75,8 +76,15 @@ def test_every_setting_of_the_device_is_read() -> None:
         ("expandable_segments:yes", "expandable_segments must be True or False, not 'yes'"),
         ("roundup_power2_divisions:3", "must be powers of two, not 3"),
         ("expandable_segments", "'expandable_segments' is not key:value"),
+        ("backend:cudaMallocAsync", "the backend 'native' only, not 'cudaMallocAsync'"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_by_name(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         AllocatorSettings.parse(text)
+
+
+def test_a_device_without_a_cache_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+    with pytest.raises(UsageError, match="PYTORCH_NO_CUDA_MEMORY_CACHING is set"):
+        checked_settings_text()

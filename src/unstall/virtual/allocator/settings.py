@@ -23,6 +23,8 @@ rounded up to a multiple of `LARGE_ROUNDING`.
 LARGE_ROUNDING = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
 UNLIMITED = (1 << 64) - 1
+_NATIVE = "native"
+_NO_CACHING = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 INTERVALS = 16
 """How many numbers roundup_power2_divisions has: one for each power of two from 1 MiB on."""
 
@@ -73,9 +75,11 @@ class AllocatorSettings:
         PYTORCH_ALLOC_CONF.
 
         Raises:
-            ValueError: A key is unknown, or a value is not allowed.
+            ValueError: A key is unknown, or a value is not allowed or not modelled.
         """
         values = _pairs(text)
+        if values.get("backend", _NATIVE) != _NATIVE:
+            raise ValueError(f"the virtual GPU models the backend {_NATIVE!r} only, not {values['backend']!r}")
         large_segment = _megabytes(values, "large_segment_size_mb", default=LARGE_SEGMENT, at_least=11)
         smallest_split = large_segment // MIB
         return cls(
@@ -222,8 +226,10 @@ def checked_settings_text() -> str:
     or else in PYTORCH_CUDA_ALLOC_CONF; "" if neither is set.
 
     Raises:
-        UsageError: torch would reject these settings.
+        UsageError: torch would reject these settings, or the virtual GPU does not model them.
     """
+    if os.environ.get(_NO_CACHING):
+        raise UsageError(f"{_NO_CACHING} is set: the virtual GPU models torch's caching allocator only; unset it")
     text = settings_text()
     try:
         AllocatorSettings.parse(text)
