@@ -20,12 +20,14 @@ class TraceEntry:
         address: The address of the block or segment; for "oom", the free bytes of the device.
         size: The size in bytes.
         stream: The stream of the block or segment.
+        stack: The number of the Python stack that made it do so; -1 if it is unknown.
     """
 
     action: str
     address: int
     size: int
     stream: int
+    stack: int = -1
 
 
 Observer = Callable[[TraceEntry], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -63,6 +63,7 @@ class Requests:
 
     Attributes:
         refused: The number of failed requests whose errors the program gets only at a later call.
+        stack: The number of the Python stack of the record that is being handled; -1 if it is unknown.
     """
 
     def __init__(self, facts: DeviceFacts, settings: str, host: DriverCalls, data: DataNumbers) -> None:
@@ -89,6 +90,7 @@ class Requests:
         self._history: dict[int, deque[TraceEntry]] = {}
         self._refusals: list[Refusal] = []
         self.refused = 0
+        self.stack = -1
 
     def allocator(self, device: int) -> CachingAllocator:
         """Returns the caching allocator of `device`. Creates it if the device has none yet."""
@@ -343,7 +345,7 @@ class Requests:
         else:
             entries = deque(self._history.get(device, ()), maxlen=self._most_entries)
             self._history[device] = entries
-            self._allocators[device].observe(entries.append)
+            self._allocators[device].observe(lambda entry: entries.append(replace(entry, stack=self.stack)))
 
     def _taken(self, record: int, allocator: CachingAllocator, stream: int, size: int) -> Block:
         block = allocator.malloc(size, stream)

@@ -98,10 +98,10 @@ class Server:
             wanted |= _ON_STREAMS[code]
         rows = np.flatnonzero(wanted)
         mine = records[rows]
-        columns = (mine[name].tolist() for name in ("code", "device", "stream", "a", "b", "id"))
+        columns = (mine[name].tolist() for name in ("code", "device", "stream", "a", "b", "id", "stack"))
         requests, number, on_streams = self.requests, batch.number, _ON_STREAMS.tolist()
-        for row, code_, device, stream, a, b, id_ in zip(rows.tolist(), *columns, strict=True):
-            self._row = row
+        for row, code_, device, stream, a, b, id_, stack in zip(rows.tolist(), *columns, strict=True):
+            self._row, requests.stack = row, stack
             if code_ == LogCode.MALLOC:
                 requests.malloc(number + row, device, stream, a, b)
             elif code_ == LogCode.FREE:

@@ -8,12 +8,14 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from unstall.line_digests import LineDigests
+from unstall.lines.clock import line_at
 from unstall.timeline.columns import I64
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.settings import checked_settings_text
@@ -40,6 +42,9 @@ from unstall.virtual.simulation.this_host import host_scale, telling_ns
 if TYPE_CHECKING:
     from unstall.timeline.columns import Timeline
     from unstall.virtual.allocator.caching import CachingAllocator
+
+_OWN = str(Path(__file__).parent.parent)
+"""The folder of the virtual GPU."""
 
 
 class Simulator:
@@ -438,6 +443,17 @@ class Simulator:
             done = self.simulation.history.done.whole()
             last = np.searchsorted(done.record, record, side="right") - 1
             return before, after, done.end[last] if len(done.end) else record, ns
+
+    def frames(self, stack: int) -> list[dict[str, object]]:
+        """Returns the frames of a Python stack of the log, innermost first, in the form of torch's memory snapshots.
+        The simulation's own are left out.
+        """
+        known = self._log.stacks[stack] if 0 <= stack < len(self._log.stacks) else ()
+        return [
+            {"name": code.co_name, "filename": code.co_filename, "line": line_at(code, offset)}
+            for code, offset in known
+            if not code.co_filename.startswith((_OWN, "<frozen runpy>"))
+        ]
 
     def place_between(self, pair: tuple[int, int]) -> str:
         """Returns words for where work lies between two call stacks, which are given by number: "at train.py:4"."""

@@ -27,12 +27,12 @@ ACTIONS = {
 
 class MemoryHistory:
     """torch's history of the allocator: whether it is recorded, which actions it leaves out, and
-    its entries. The entries have no Python stacks.
+    its entries, with the Python frames that made them.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._enabled = False
+        self._enabled = self._with_frames = False
         self._skipped: frozenset[str] = frozenset()
         self._metadata = ""
 
@@ -75,7 +75,7 @@ class MemoryHistory:
             raise ValueError(f"Unknown trace action {sorted(unknown)[0]!r}")
         with self._runtime.simulator.simulated() as simulation:
             simulation.requests.record_history(max_entries if enabled == "all" else None)
-        self._enabled = enabled is not None
+        self._enabled, self._with_frames = enabled is not None, context is not None
         self._skipped = frozenset(skip_actions or ())
 
     def _record_legacy(self, enabled: bool, _context: bool = True, max_entries: int = 1, *_rest: object) -> None:
@@ -91,5 +91,5 @@ class MemoryHistory:
             address: entry.address,
             "size": entry.size,
             "stream": stream_pointer(device, entry.stream),
-            "frames": [],
+            "frames": self._runtime.simulator.frames(entry.stack) if self._with_frames else [],
         }

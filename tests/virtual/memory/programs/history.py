@@ -10,5 +10,12 @@ del x
 trace = torch.cuda.memory._snapshot()["device_traces"][0]
 torch.cuda.memory._record_memory_history(enabled=None)
 left = len(torch.cuda.memory._snapshot()["device_traces"][0])
-print(json.dumps({"trace": [[entry["action"], entry["size"]] for entry in trace], "left": left,
-                  "name": torch.cuda.get_device_name(), "capability": torch.cuda.get_device_capability()}))  # fmt: skip
+first = next(entry for entry in trace if entry["action"] == "alloc")["frames"][0]
+told = {
+    "trace": [[entry["action"], entry["size"]] for entry in trace],
+    "frame": [first["filename"].rpartition("/")[2], first["line"], first["name"]],
+    "left": left,
+    "name": torch.cuda.get_device_name(),
+    "capability": torch.cuda.get_device_capability(),
+}
+print(json.dumps(told))
