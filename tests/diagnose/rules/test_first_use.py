@@ -29,6 +29,21 @@ def test_loading_a_module_in_the_first_step_is_first_use() -> None:
     assert finding.saw == "the device waited for the first calls of cuModuleLoadData (5.01 ms)"
 
 
+def test_what_most_steps_set_up_is_not_paid_once() -> None:
+    for loading in range(STEPS + 1):
+        trace = TraceBuilder()
+        for step in range(STEPS):
+            with trace.step(), trace.frame("decode.py", 12, "step"):
+                if step < loading:
+                    trace.call("cuLibraryLoadData", 50_000, category="cuda_driver")
+                trace.launch("attention", 500)
+        recurs = loading > STEPS // 2
+        for finding in found(trace, "first-use"):
+            assert (finding.once, finding.harmless) == (not recurs, not recurs)
+            assert finding.title.startswith("Each step has" if recurs else "First use")
+            assert ("enable_cudnn_sdp(False)" in finding.fix) == recurs
+
+
 def loads_once_and_reads_in_each_step() -> TraceBuilder:
     trace = TraceBuilder()
     for step in range(STEPS):

@@ -55,6 +55,16 @@ def test_a_sum_of_small_integers_converts_them_first(name: str, dtype: str) -> N
     assert summed.signature.tensors[0].dtype == "int64"
 
 
+def test_few_values_are_looked_for_by_comparing_and_many_by_sorting() -> None:
+    def looked_for(elements: int, values: int) -> list[str]:
+        x, wanted = _tensor(elements, dtype="int64"), _tensor(values, dtype="int64")
+        return _names(Signature("aten::isin", "Tensor_Tensor", (x, wanted), (_tensor(elements, dtype="bool"),)))
+
+    compared = ["fill_", "eq", "any", "copy_"]
+    assert looked_for(4, 1) == looked_for(4096, 33 - 1) == compared
+    assert looked_for(4096, 34) == looked_for(4, 13) == ["isin"]
+
+
 def test_a_sum_of_halves_is_not_converted() -> None:
     x = _tensor(8, 160, dtype="bfloat16")
 

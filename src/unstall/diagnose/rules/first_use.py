@@ -4,8 +4,8 @@ kernels, the first growth of the allocator's memory.
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from unstall.diagnose.allocation import growing
 from unstall.diagnose.run import Run
@@ -13,6 +13,7 @@ from unstall.figures import duration
 from unstall.result import Finding
 
 _WORTH = 0.005  # of the window
+_FEWEST, _MOSTLY = 3, 0.5  # how many steps there must be, and in which share of them a use that recurs happens
 _LATER = {"": "profiler schedule with wait and warmup", "virtual": "--warmup, or leave first uses out: --warm"}
 
 
@@ -21,8 +22,8 @@ def first_use(run: Run) -> list[Finding]:
     device idle.
 
     The finding's exposed time is the idle time during first uses. Idle time that is due to the
-    recorder does not count. Later steps do not pay it, so the finding is marked as paid once, and
-    needs no change.
+    recorder does not count. If only some steps pay it, the finding is marked as paid once, and
+    needs no change. If most steps do, each has something new, such as a shape for which a library chooses kernels.
     """
     host, gaps = run.timeline.host, run.gaps
     allocating = run.gaps_by("allocator")
@@ -40,19 +41,32 @@ def first_use(run: Run) -> list[Finding]:
         names = host.name[group.rows]
         by_name = [(int(cost[group.rows[names == name]].sum()), run.timeline.text(int(name))) for name in set(names)]
         shown = ", ".join(f"{text} ({duration(length)})" for length, text in sorted(by_name, reverse=True)[:4])
-        findings.append(
-            run.finding(
-                "first-use",
-                group,
-                title="First use sets up CUDA, libraries or kernels",
-                saw=f"the device waited for the first calls of {shown}",
-                fix="warm up before you measure or serve: run each shape a few times first; record later steps "
-                f"({_LATER.get(run.timeline.meta.recorder or '', '--warmup')})",
-                safe_if="always",
-                count=len(group.rows),
-                total_wait_ns=0,
-                total_exposed_ns=exposed,
-                confidence="medium",
-            )
+        found = run.finding(
+            "first-use",
+            group,
+            title="First use sets up CUDA, libraries or kernels",
+            saw=f"the device waited for the first calls of {shown}",
+            fix="warm up before you measure or serve: run each shape a few times first; record later steps "
+            f"({_LATER.get(run.timeline.meta.recorder or '', '--warmup')})",
+            safe_if="always",
+            count=len(group.rows),
+            total_wait_ns=0,
+            total_exposed_ns=exposed,
+            confidence="medium",
         )
-    return [msgspec.structs.replace(finding, harmless=True, once=True) for finding in findings]
+        findings.append(_in_each_step(found) if _recurs(run, found) else replace(found, harmless=True, once=True))
+    return findings
+
+
+def _recurs(run: Run, found: Finding) -> bool:
+    return len(run.steps) >= _FEWEST and found.steps_seen > _MOSTLY * len(run.steps)
+
+
+def _in_each_step(found: Finding) -> Finding:
+    return replace(
+        found,
+        title="Each step has a first use that sets up libraries or kernels",
+        fix="give the operators the same shapes in each step: a cache of fixed length, or lengths padded to a few "
+        "sizes; for attention whose keys grow, torch.backends.cuda.enable_cudnn_sdp(False) needs no plans",
+        safe_if="padding is masked, so that results stay the same",
+    )

@@ -109,6 +109,25 @@ def _of_a_vector(signature: Signature) -> tuple[Piece, ...]:
     return (Piece(Signature("aten::mv", "", (matrix, vector), signature.outputs)),)
 
 
+def _compared(signature: Signature) -> tuple[Piece, ...]:
+    """Returns the pieces of `isin`. If few values are looked for, each element is compared with each of them; otherwise
+    all are sorted (see ATen's TensorCompare.cpp and cuda/TensorCompare.cpp).
+    """
+    x, wanted = signature.tensor(0), signature.tensor(1)
+    if x is None or wanted is None or not signature.results or wanted.numel >= int(10 * max(x.numel, 1) ** 0.145):
+        return (Piece(signature),)
+    found = signature.results[0]
+    pairs = TensorSpec("bool", (*x.sizes, wanted.numel), contiguous_strides((*x.sizes, wanted.numel)))
+    left = replace(x, sizes=(*x.sizes, 1), strides=(*x.strides, 1))
+    right = replace(wanted, sizes=(*(1,) * len(x.sizes), wanted.numel), strides=(*(wanted.numel,) * len(x.sizes), 1))
+    return (
+        Piece(Signature("aten::fill_", "Scalar", (found, False), (found,))),
+        Piece(Signature("aten::eq", "Tensor", (left, right), (pairs,)), (pairs.numel,)),
+        Piece(Signature("aten::any", "dim", (pairs, -1, False), (found,))),
+        Piece(Signature("aten::copy_", "", (found, found, False), (found,))),
+    )
+
+
 def _reduced(position: int) -> Callable[[Signature], tuple[Piece, ...]]:
     """Returns a function that returns the pieces of an element-wise loss: the losses of all
     elements, and then their mean or sum. `position` is that of the argument `reduction`.
@@ -308,6 +327,7 @@ _SPLIT: dict[str, Callable[[Signature], tuple[Piece, ...]]] = {
     **{f"aten::{name}": _in_the_results_type for name in _ACCUMULATE},
     **{f"aten::{name}": _products for name in _PRODUCTS},
     **{f"aten::{name}_": _in_place for name in ("addmm", "baddbmm")},
+    "aten::isin": _compared,
     "aten::addbmm": _added_up,
     "aten::addbmm_": _added_up,
     "aten::addmv": _of_a_vector,
