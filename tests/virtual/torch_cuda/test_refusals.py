@@ -106,3 +106,7 @@ def test_operators_that_do_not_vary_run_then_and_others_may_warn() -> None:
     assert facts("refusals")["warned"] == [
         "_histc_cuda with floating point input does not have a deterministic implementation"
     ]
+
+
+def test_attention_of_nested_tensors_raises_and_does_not_end_the_process() -> None:
+    assert "Nested" in _said("functional.scaled_dot_product_attention(nested")

@@ -5,6 +5,7 @@
 #include "simulator.h"
 #include "sparse.h"
 
+#include <ATen/ops/_nested_tensor_size_native.h>
 #include <ATen/ops/native_channel_shuffle_native.h>
 #include <ATen/ops/pixel_shuffle_native.h>
 #include <ATen/ops/pixel_unshuffle_native.h>
@@ -122,6 +123,9 @@ void register_kernels() {
   register_traced_convolutions();
   for (auto key : {c10::DispatchKey::QuantizedCUDA, c10::DispatchKey::NestedTensorCUDA})
     library("_", key).fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
+  // autograd asks for this where an error would end the process
+  library("aten", c10::DispatchKey::NestedTensorCUDA)
+      .impl("_nested_tensor_size", TORCH_FN(at::native::_nested_tensor_size));
 }
 
 } // namespace unstall

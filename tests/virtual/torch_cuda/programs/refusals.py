@@ -83,4 +83,7 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     torch.histc(torch.rand(8, device=d), bins=4)
 told["warned"] = [str(each.message).partition(",")[0] for each in caught]
+values = torch.randn(7, 4, 32, device=d, dtype=torch.float16, requires_grad=True)
+nested = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 5, 7], device=d)).transpose(1, 2)
+tell("functional.scaled_dot_product_attention(nested, nested, nested)")
 print(json.dumps(told))
