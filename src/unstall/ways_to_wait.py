@@ -174,6 +174,13 @@ CACHE_IS_GIVEN_BACK = Way(
 WAYS = (
     Way(
         rule="sync-grad-scaler",
+        frame=r"torch/(cuda/)?amp/grad_scaler\.py: .*\bget_scale$",
+        title="scaler.get_scale() brings the scale to the host",
+        fix="ask for it only every N steps",
+        safe_if="the scale is only logged",
+    ),
+    Way(
+        rule="sync-grad-scaler",
         frame=r"torch/(cuda/)?amp/grad_scaler\.py",
         title="GradScaler reads found_inf on the host at every step",
         fix="train in bfloat16, which needs no scaler; or keep the scaler and build the optimizer with fused=True, "
@@ -278,9 +285,17 @@ WAYS = (
     ),
     Way(
         rule="sync-shape",
-        op=r"aten::(_?unique\w*|repeat_interleave|bincount|histc|multinomial|combinations|segment_reduce)|torchvision::nms",
+        op=r"aten::bincount$",
+        title="bincount reads the smallest and the largest value on the host",
+        fix="count on the device: torch.zeros(size, device=…).index_add_(0, values, weights), or one_hot(values, "
+        "size).sum(0); minlength does not save the wait",
+        safe_if="all values are known to be less than that size",
+    ),
+    Way(
+        rule="sync-shape",
+        op=r"aten::(_?unique\w*|repeat_interleave|histc|multinomial|combinations|segment_reduce)|torchvision::nms",
         title="An operator whose output size depends on the data waits for that size",
-        fix="give the size where the operator takes it (repeat_interleave(output_size=…), bincount(minlength=…)), "
+        fix="give the size where the operator takes it (repeat_interleave(output_size=…)), "
         "or use a version with a fixed shape",
         safe_if=_SHAPE_SAFE,
     ),

@@ -202,6 +202,14 @@ FRAMEWORKS = (
         options=(
             Option(
                 _READS,
+                r"transformers/masking_utils\.py: .*\bfind_packed_sequence_indices$",
+                "give the model a mask of four dimensions (batch, 1, query, key): without a mask, it tests on the host "
+                "whether sequences are packed",
+                "your mask is causal, and hides what is padded",
+                directly=True,
+            ),
+            Option(
+                _READS,
                 r"transformers/masking_utils\.py",
                 "give the model no attention_mask if nothing is padded, or a mask of four dimensions (batch, 1, query, "
                 "key): it tests a mask of two on the host",

@@ -85,6 +85,24 @@ def test_a_way_to_wait_has_its_rule(frames: list[str], operators: tuple[str, ...
     assert finding.count == 1
 
 
+@pytest.mark.parametrize(
+    ("frames", "operators", "advice"),
+    [
+        (["torch/amp/grad_scaler.py(574): get_scale"], ITEM, "ask for it only every N steps"),
+        (["torch/amp/grad_scaler.py(371): _maybe_opt_step"], ITEM, "train in bfloat16"),
+        ([], ("aten::bincount", *ITEM), "index_add_"),
+        ([], ("aten::repeat_interleave",), "output_size"),
+    ],
+)
+def test_advice_is_for_the_call_that_waits(frames: list[str], operators: tuple[str, ...], advice: str) -> None:
+    (finding,) = (
+        each
+        for each in result_of(waiting(frames, operators, "cudaStreamSynchronize")).findings
+        if each.rule.startswith("sync-")
+    )
+    assert advice in finding.fix
+
+
 def test_every_row_of_the_table_is_reached() -> None:
     assert {way.rule for way in WAYS} == {rule for *_, rule in CASES}
 
