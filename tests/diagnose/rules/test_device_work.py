@@ -65,6 +65,8 @@ def test_no_gpu_is_advised_a_type_that_it_does_not_multiply_in(gpu: str) -> None
         "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_aligna4_alignc4",
         "void sgemm_largek_lds64<true, false, 5, 5, 4, 4, 4, 34>",
         "cudnn_infer_ampere_scudnn_128x64_relu_medium_nn_v1",
+        "addmm_float32_kernel",
+        "convolution_backward_wgrad_float32_kernel",
     ],
 )
 def test_names_of_fp32_kernels(kernel: str) -> None:

@@ -28,10 +28,11 @@ _LONGEST_NAME = 72  # characters of a kernel's name that are printed
 
 # Matrix products and convolutions whose inputs are fp32, and which multiply in fp32 rather than TF32: by the names of
 # cuBLAS, CUTLASS and cuDNN. In the xmma names the second pair of types is that of the multiplication. Kernels of
-# tensor cores (s884, s1688, s16816, h…, i…, nvjet, wgmma) are none.
+# tensor cores (s884, s1688, s16816, h…, i…, nvjet, wgmma) are none. The last line has the virtual GPU's names.
 _FP32 = re.compile(
     r".*(?:(?<![a-z0-9])sgemm|scudnn|implicit_convolve_sgemm"
-    r"|f32f32_f32f32_f32)"
+    r"|f32f32_f32f32_f32"
+    r"|(?:mm|mv|convolution\w*)_float32_kernel$)"
 )
 _TENSOR_CORES = re.compile(r".*(?:tf32|bf16|f16|s884|s1688|s16816|h884|h1688|h16816|tensorop)")
 # Inputs in fp32, multiplied in TF32 on tensor cores. CUTLASS's s1688gemm without a type is TF32, too.

@@ -252,7 +252,8 @@ class Predictor:
         factors = np.array([factor for _, factor in near])
         logs = np.array([self._in_loops(family, table, call, dtype) for call, _ in near])
         longer, measured, ruled = (math.exp(weighted(column, factors)) for column in logs.T)
-        longer = max(longer, self._fastest_ns(family, table, dims, dtype) / max(total_ns(kernels), 1))
+        fastest = self._fastest_ns(family, table, dims, dtype)
+        longer = max(longer, min(fastest / max(total_ns(kernels), 1), 1.0))  # it moves less if it reads a tensor twice
         again = min(max(round(WHOLE * longer), 1), _MOST_AGAIN)
         return tuple(
             replace(each, again=again, share=min(max(round(measured * math.sqrt(each.share / ruled)), _LEAST), WHOLE))
