@@ -59,7 +59,7 @@ def first_use(run: Run) -> list[Finding]:
 
 
 def _recurs(run: Run, found: Finding) -> bool:
-    return len(run.steps) >= _FEWEST and found.steps_seen > _MOSTLY * len(run.steps)
+    return len(run.steps) >= _FEWEST and (found.steps_seen or 0) > _MOSTLY * len(run.steps)
 
 
 def _in_each_step(found: Finding) -> Finding:
