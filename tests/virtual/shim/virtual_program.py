@@ -209,8 +209,8 @@ def gone_events() -> list[list[int]]:
     del never  # was never recorded, and so never came to be
     records, _, gone = shim.take()
     recorded = np.frombuffer(records, RECORD)
-    numbers = recorded["a"][recorded["code"] == EVENT_RECORD] - recorded["a"][0]
-    return [numbers.tolist(), (np.frombuffer(gone, np.int64) - recorded["a"][0]).tolist()]
+    events = recorded["a"][recorded["code"] == EVENT_RECORD]
+    return [(events - events[0]).tolist(), (np.frombuffer(gone, np.int64) - events[0]).tolist()]
 
 
 @fact
