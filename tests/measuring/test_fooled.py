@@ -254,7 +254,7 @@ def test_the_hosts_own_work_goes_by_the_machines_clock_beside_a_virtual_gpu(virt
 def test_a_timer_runs_what_a_model_computes_a_few_times(virtual: dict[str, Any], how: str) -> None:
     assert virtual[how]["runs"] < 300
     assert virtual[how]["blocks"] == pytest.approx(virtual[how]["blocks"][:1] * 2)
-    assert virtual[how]["ns"] == pytest.approx(virtual["fine_ns"], rel=0.05)
+    assert virtual[how]["ns"] == pytest.approx(virtual["fine_ns"], rel=0.1)  # a block also waits for the device, once
 
 
 @pytest.mark.slow
