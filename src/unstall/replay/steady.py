@@ -34,14 +34,13 @@ class _Round:
     times: Replayed  # the first round also has what comes before the steps
     steps: int
     streams_wait: bool  # for events: until when is not in the times
-    begin: int  # when the host begins the first step
     host: int  # when the host is done with the last step
     device: int  # when all work launched so far is done
     done: int  # when that and all steps so far are done
 
     def moved(self, by: int) -> _Round:
         times = Replayed(*(getattr(self.times, name) + by for name in Replayed.__struct_fields__))
-        ends = (self.begin + by, self.host + by, self.device + by, self.done + by)
+        ends = (self.host + by, self.device + by, self.done + by)
         return _Round(times, self.steps, self.streams_wait, *ends)
 
     def is_like(self, other: _Round) -> bool:
@@ -65,20 +64,17 @@ def settle(program: Program) -> Settled:
     A round is one replay of all steps.
     """
     rounds, measured = _replayed(program)
-    low = rounds[-1 - measured].done if measured else rounds[0].begin
-    high = rounds[-1].done
+    low, high = rounds[-1 - measured].done, rounds[-1].done
     starts = np.concatenate([each.times.op_start for each in rounds])
     ends = np.concatenate([each.times.op_end for each in rounds])
     order = np.argsort(starts, kind="stable")
     start, end = (np.clip(times[order], low, high) for times in (starts, ends))
     reached = np.maximum.accumulate(np.append(low, end))[:-1]
     busy = int(np.maximum(end - np.maximum(start, reached), 0).sum())
-    return Settled(_step_ns(rounds, measured), busy / (max(measured, 1) * rounds[-1].steps))
+    return Settled(_step_ns(rounds, measured), busy / (measured * rounds[-1].steps))
 
 
 def _step_ns(rounds: list[_Round], measured: int) -> float:
-    if not measured:
-        return float(rounds[0].done - rounds[0].begin)
     before, last = rounds[-1 - measured], rounds[-1]
     # While the device still catches up with queued work, the host determines the step time.
     return max(last.done - before.done, last.host - before.host) / (measured * last.steps)
@@ -88,11 +84,14 @@ def _replayed(program: Program) -> tuple[list[_Round], int]:
     """Replays the steps in rounds.
 
     Returns:
-        `(rounds, count)`: the rounds, and how many of them, at the end, are measured. If the steps do not repeat, there
-        is one round, and the count is 0.
+        `(rounds, count)`: the rounds, and how many of them, at the end, are measured. If the steps do not repeat, one
+            round is measured, after an empty one that ends where the first step begins.
     """
     if not program.repeats:
-        return list(_rounds(program, 1)), 0
+        (only,) = _rounds(program, 1)
+        nothing = Replayed(*(getattr(only.times, name)[:0] for name in Replayed.__struct_fields__))
+        start = int(only.times.end[program.step_starts[0]])
+        return [_Round(nothing, 0, False, start, start, start), only], 1
     steps = len(program.step_starts)
     settling, measured = (-(-least // steps) for least in (_SETTLING, _LOOKED_AT))
     rounds: list[_Round] = []
@@ -140,14 +139,14 @@ def _rounds(program: Program, most: int) -> Iterator[_Round]:
     work[0] = round(float(between.mean())) if len(between) else 0
     steps = replace(steps, work=work, ops=steps.ops - first_op)
     streams_wait = bool((steps.code == Code.STREAM_WAIT).any())
-    engine, begins, ends, device, done = begin(program.capacity), program.step_starts, program.step_ends, 0, 0
+    engine, ends, device, done = begin(program.capacity), program.step_ends, 0, 0
     for number in range(most):
         times = engine.feed(part)
         host = times.end[ends]
         device = max(device, int(times.op_end.max(initial=0)))
         done = max(done, device, int(host.max()))
-        yield _Round(times, len(ends), streams_wait, int(times.end[begins[0]]), int(host[-1]), device, done)
-        begins, ends = program.step_starts - first, program.step_ends - first
+        yield _Round(times, len(ends), streams_wait, int(host[-1]), device, done)
+        ends = program.step_ends - first
         part = replace(
             program,
             instructions=replace(steps, target=target.in_round(number + 1)),
