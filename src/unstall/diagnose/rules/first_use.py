@@ -8,13 +8,20 @@ import numpy as np
 from msgspec.structs import replace
 
 from unstall.diagnose.allocation import growing
-from unstall.diagnose.run import Run
+from unstall.diagnose.run import Group, Run
 from unstall.figures import duration
 from unstall.result import Finding
 
 _WORTH = 0.005  # of the window
 _FEWEST, _MOSTLY = 3, 0.5  # how many steps there must be, and in which share of them a use that recurs happens
 _LATER = {"": "profiler schedule with wait and warmup", "virtual": "--warmup, or leave first uses out: --warm"}
+_IN_EACH_STEP = (
+    "Each step has a first use that sets up libraries or kernels",
+    "give the operators the same shapes in each step: a cache of fixed length, or lengths padded to a few sizes; for "
+    "attention whose keys grow, torch.backends.cuda.enable_cudnn_sdp(False) needs no plans",
+    "padding is masked, so that results stay the same",
+)
+"""The title, the fix, and when the fix is safe."""
 
 
 def first_use(run: Run) -> list[Finding]:
@@ -41,32 +48,33 @@ def first_use(run: Run) -> list[Finding]:
         names = host.name[group.rows]
         by_name = [(int(cost[group.rows[names == name]].sum()), run.timeline.text(int(name))) for name in set(names)]
         shown = ", ".join(f"{text} ({duration(length)})" for length, text in sorted(by_name, reverse=True)[:4])
+        recurs = _recurs(run, group)
+        title, fix, safe_if = _IN_EACH_STEP if recurs else _once(run)
         found = run.finding(
             "first-use",
             group,
-            title="First use sets up CUDA, libraries or kernels",
+            title=title,
             saw=f"the device waited for the first calls of {shown}",
-            fix="warm up before you measure or serve: run each shape a few times first; record later steps "
-            f"({_LATER.get(run.timeline.meta.recorder or '', '--warmup')})",
-            safe_if="always",
+            fix=fix,
+            safe_if=safe_if,
             count=len(group.rows),
             total_wait_ns=0,
             total_exposed_ns=exposed,
             confidence="medium",
         )
-        findings.append(_in_each_step(found) if _recurs(run, found) else replace(found, harmless=True, once=True))
+        findings.append(replace(found, harmless=not recurs, once=not recurs))
     return findings
 
 
-def _recurs(run: Run, found: Finding) -> bool:
-    return len(run.steps) >= _FEWEST and (found.steps_seen or 0) > _MOSTLY * len(run.steps)
+def _recurs(run: Run, group: Group) -> bool:
+    seen = run.steps_with(run.timeline.host.start[group.rows])
+    return len(run.steps) >= _FEWEST and seen > _MOSTLY * len(run.steps)
 
 
-def _in_each_step(found: Finding) -> Finding:
-    return replace(
-        found,
-        title="Each step has a first use that sets up libraries or kernels",
-        fix="give the operators the same shapes in each step: a cache of fixed length, or lengths padded to a few "
-        "sizes; for attention whose keys grow, torch.backends.cuda.enable_cudnn_sdp(False) needs no plans",
-        safe_if="padding is masked, so that results stay the same",
+def _once(run: Run) -> tuple[str, str, str]:
+    later = _LATER.get(run.timeline.meta.recorder or "", "--warmup")
+    return (
+        "First use sets up CUDA, libraries or kernels",
+        f"warm up before you measure or serve: run each shape a few times first; record later steps ({later})",
+        "always",
     )
