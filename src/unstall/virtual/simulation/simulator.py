@@ -24,7 +24,7 @@ from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.model import Costs, HostCosts, OperatorCost
 from unstall.virtual.faults.fault_log import of_error
 from unstall.virtual.faults.places import FailedAt, failures
-from unstall.virtual.log import LogCode, LogSource
+from unstall.virtual.log import LogCode, LogSource, Stack
 from unstall.virtual.options import MachineOptions
 from unstall.virtual.own_place import own_place
 from unstall.virtual.simulation import counts
@@ -351,8 +351,10 @@ class Simulator:
     def _own_place(self, stack: int) -> tuple[str, str] | None:
         with self._log.lock:
             self.drain()
-            frames = self._log.stacks[stack] if 0 <= stack < len(self._log.stacks) else ()
-            return own_place(frames, self._folder)
+            return own_place(self._stack(stack), self._folder)
+
+    def _stack(self, number: int) -> Stack:
+        return self._log.stacks[number] if 0 <= number < len(self._log.stacks) else ()
 
     def warn_at(self, stack: int, message: str) -> None:
         """Warns the user at the innermost line of a Python stack that is the program's own, only once a line. If the
@@ -448,10 +450,9 @@ class Simulator:
         """Returns the frames of a Python stack of the log, innermost first, in the form of torch's memory snapshots.
         The simulation's own are left out.
         """
-        known = self._log.stacks[stack] if 0 <= stack < len(self._log.stacks) else ()
         return [
             {"name": code.co_name, "filename": code.co_filename, "line": line_at(code, offset)}
-            for code, offset in known
+            for code, offset in self._stack(stack)
             if not code.co_filename.startswith((_OWN, "<frozen runpy>"))
         ]
 
