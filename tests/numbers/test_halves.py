@@ -111,6 +111,7 @@ def test_of_random_numbers_no_half_is_compared() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # torch's, of a backward that begins with a product
 def test_on_a_gpu_both_kernels_are_named() -> None:
     torch.manual_seed(0)
     model, x = nn.Linear(512, 512).cuda(), torch.randn(4096, 512, device="cuda")
