@@ -11,8 +11,10 @@ LONELY = 0.02
 stream that saves no time.
 """
 
-FILLS = 950
-"""A kernel that uses at least this many thousandths of the device leaves no room for another kernel beside it."""
+FILLS = 900
+"""A kernel that uses at least this many thousandths of the device leaves no room for another kernel beside it: two such
+kernels on two streams gain at most 5 %. The median of large products of float32 matrices is 940 on an H200.
+"""
 _MOSTLY = 0.95  # of the time of kernels
 
 
