@@ -190,3 +190,15 @@ def alike(dtype: str) -> tuple[str, ...]:
 def item_bytes(variant: str) -> int:
     """Returns the size in bytes of an element. The first word of `variant` is the data type."""
     return ITEM_BYTES.get(variant.partition(" ")[0], 4)
+
+
+def read_apart(count: int, item: int, of: int) -> int:
+    """Returns how many elements of a tensor the memory moves for `count` of them that lie apart: a whole sector for
+    each, but no more than there are.
+
+    Args:
+        count: How many elements are read.
+        item: The size in bytes of an element.
+        of: How many elements the tensor has.
+    """
+    return min(of, count * SECTOR // item)

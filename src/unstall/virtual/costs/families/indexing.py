@@ -22,6 +22,7 @@ from unstall.virtual.costs.families.family import (
     Work,
     alike,
     item_bytes,
+    read_apart,
 )
 from unstall.virtual.costs.model import Kernel
 from unstall.virtual.costs.signature import Signature, TensorSpec
@@ -111,9 +112,7 @@ _ROWS_OF_PIXELS = {
     "upsample_bicubic2d": 4,
     "upsample_trilinear3d": 4,
 }
-"""By how the names of operators begin that resize: from how many rows of its input a pixel is computed. Few pixels read
-no more than a sector of each.
-"""
+"""By how the names of operators begin that resize: from how many rows of its input each pixel is computed."""
 NAMES = (
     "index_select",
     "embedding",
@@ -351,7 +350,7 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
         return Work(0.0, moved)
     rows = next((rows for start, rows in _ROWS_OF_PIXELS.items() if name.startswith(start)), 0)
     if rows and "backward" not in name:
-        table = min(table, rows * SECTOR // item * out)
+        table = read_apart(rows * out, item, table)
     moved = float((out + table) * item) + (_INDEX_BYTES * count if name.startswith(_BY_ELEMENT) else 0)
     return Work(0.0, moved, -(-run // _THREADS) if name in _IMAGE_BY_IMAGE else math.inf)
 

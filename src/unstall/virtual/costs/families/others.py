@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from math import prod
 
-from unstall.virtual.costs.families.family import SECTOR, Axis, CallShape, Family, Found, Target, Work, item_bytes
+from unstall.virtual.costs.families.family import Axis, CallShape, Family, Found, Target, Work, item_bytes, read_apart
 from unstall.virtual.costs.families.powers import below_power, halvings
 from unstall.virtual.costs.families.row_launches import of_scan
 from unstall.virtual.costs.signature import Signature, TensorSpec, nonzero
@@ -300,9 +300,9 @@ def work(variant: str, dims: tuple[int, ...]) -> Work:
     read, written, extent, _ = dims
     name, item = variant.split()[1], item_bytes(variant)
     if name in _SEARCHES:
-        read = written + min(extent, written * _PROBES * SECTOR // item)
+        read = written + read_apart(_PROBES * written, item, extent)
     elif name in _GRIDS and "backward" not in name:
-        read = min(read, _ROWS_OF_PIXELS * SECTOR // item * written)
+        read = read_apart(_ROWS_OF_PIXELS * written, item, read)
     return Work(0.0, float(read + written) * item)
 
 
