@@ -12,6 +12,9 @@ TORCH := --extra-index-url https://download.pytorch.org/whl/cpu torch
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# Hundreds of processes of the tests would each compile all modules that they import.
+unexport PYTHONDONTWRITEBYTECODE
 PIP_INSTALL := $(BIN)/python -m pip install --quiet
 PACKAGE := pyproject.toml constraints.txt $(shell find src -name "*.[ch]")
 
