@@ -134,6 +134,7 @@ def test_a_copy_runs_beside_the_script_that_it_was_made_of(unstall: Cli, tmp_pat
     assert outcome.out == f"{script(NAME).read_text()}\nprint('changed')\n"
 
 
+@pytest.mark.ci
 def test_explain_explains_a_copy(unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     outcome = unstall("course", "8", "--explain", "--gpu", "t4", "--json")
@@ -204,6 +205,7 @@ def test_explain_shows_the_memory_over_time_first_if_the_row_is_about_it(
     assert "--patch" not in after  # it would take out what the script needs
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", [name for name, row in table().items() if row.then])
 def test_what_a_row_says_to_run_after_explain_works(
     unstall: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -251,6 +253,7 @@ def test_what_cannot_be_done_is_said(unstall: Cli, args: list[str], said: str) -
     assert said in outcome.err
 
 
+@pytest.mark.ci
 def test_several_experiments_run(unstall: Cli) -> None:
     outcome = unstall("course", "8", "9", "--gpu", "t4")
     assert outcome.code == 0
@@ -293,6 +296,7 @@ def test_each_line_of_what_to_do_next_can_be_pasted_into_a_shell() -> None:
             assert len(line) <= 78
 
 
+@pytest.mark.ci
 def test_options_of_the_virtual_gpu_take_the_place_of_an_experiment_s_own(unstall: Cli) -> None:
     """Notes of a run name `--host mixed`, so that the command must take it."""
     outcome = unstall("course", "1", "--gpu", "t4", "--host", "mixed", "--json")

@@ -96,6 +96,7 @@ def test_each_missed_figure_is_explained_and_nothing_else_is() -> None:
         assert {each.label for each in compared if each.missed} == set(row.missed)
 
 
+@pytest.mark.ci
 def test_the_page_shows_what_some_scripts_print_besides_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +112,7 @@ def test_the_page_shows_what_some_scripts_print_besides_figures(
     assert f"\n{line}\n```\n" in section
 
 
+@pytest.mark.ci
 def test_a_row_of_the_benchmark_is_written_and_others_are_kept(tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
     assert main(["--gpu", "t4", "--rows", "9", "--out", str(out), "--seconds", "0"]) == 0

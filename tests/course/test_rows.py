@@ -34,10 +34,18 @@ SAYS = {
     "an_index_fails_later": "The wrong index is at line 21   features = table(ids)",
 }
 """What scripts print besides figures."""
+_QUICK = (
+    "an_index_fails_later",
+    "a_leak_or_the_cache",
+    "launches_return_at_once",
+    "reading_a_value_waits",
+    "when_two_streams_help",
+    "gpu_puzzles",
+)
 
 
 @pytest.mark.parametrize("gpu", ["t4", pytest.param("h200", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in _QUICK else pytest.mark.ci) for name in ROWS])
 def test_the_phenomenon_is_seen(name: str, gpu: str) -> None:
     if ROWS[name].needs:
         pytest.importorskip(ROWS[name].needs, reason=f"{ROWS[name].needs}: not installed")

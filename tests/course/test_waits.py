@@ -32,7 +32,14 @@ def _result(name: str, gpu: str | None, folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "gpu", ["t4", pytest.param("h200", marks=pytest.mark.slow), pytest.param(None, marks=pytest.mark.gpu, id="real")]
 )
-@pytest.mark.parametrize("name", ["metrics_are_read_later", "pageable_memory_is_staged", "reading_a_value_waits"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("metrics_are_read_later", marks=pytest.mark.ci),
+        pytest.param("pageable_memory_is_staged", marks=pytest.mark.ci),
+        "reading_a_value_waits",
+    ],
+)
 def test_each_line_that_waits_is_found_and_no_other(name: str, gpu: str | None, tmp_path: Path) -> None:
     lines = script(name).read_text("utf-8").splitlines()
     marked = {number for number, line in enumerate(lines, 1) if line.endswith(_MARK)}

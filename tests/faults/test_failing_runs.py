@@ -20,6 +20,7 @@ _SOME = 10
 _OF_ALL = range(7, 20)  # calls that each program makes
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_run_on_a_disk_that_becomes_full_keeps_what_it_can(failing_library: Path, tmp_path: Path, name: str) -> None:
     _fail(Run(Failing(failing_library, tmp_path / "run"), name), random_of_seed().choice(_OF_ALL), FULL)

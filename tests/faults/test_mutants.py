@@ -194,6 +194,7 @@ def _check(seed: int, count: int, folder: Path, capsys: pytest.CaptureFixture[st
     assert recovered
 
 
+@pytest.mark.ci
 def test_a_few_hundred_mutants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _check(int(os.environ.get("UNSTALL_SEED", "1")), _FAST, tmp_path, capsys)
 

@@ -134,6 +134,7 @@ print(timeline.meta.step_marks, len(find_steps(timeline)))
 """
 
 
+@pytest.mark.ci
 def test_each_replay_of_a_step_that_the_program_captured_itself_is_a_step(tmp_path: Path) -> None:
     said = on_virtual_gpu(tmp_path, GRAPHED + BY_HAND)
     assert said.splitlines()[0] == "optimizer 39"

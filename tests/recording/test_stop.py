@@ -207,6 +207,7 @@ finally:
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("thread", [pytest.param("main", marks=pytest.mark.slow), "joined"])
 def test_the_thread_that_steps_is_ended_and_not_the_one_that_feeds_it(folder: Path, thread: str) -> None:
     pytest.importorskip("torch")
@@ -229,6 +230,7 @@ finally:
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_no_checkpoint_is_cut_off_and_no_worker_stays(tmp_path: Path, workers: int) -> None:
     torch = pytest.importorskip("torch")

@@ -9,8 +9,7 @@ import pytest
 from testing.running import copied, line_of, run_tests
 
 
-@pytest.mark.slow
-@pytest.mark.projects
+@pytest.mark.ci
 @pytest.mark.parametrize("gpu", ["virtual", pytest.param("real", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize(
     ("project", "package", "limit", "wait"),

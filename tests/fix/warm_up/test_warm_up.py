@@ -85,6 +85,7 @@ print(warm_up(lambda n: work(300 - n), 32, 64, 128))
 """
 
 
+@pytest.mark.ci
 def test_sizes_are_called_largest_first_and_a_wrong_order_is_told(tmp_path: Path) -> None:
     largest_first, wrong = on_virtual_gpu(tmp_path, SIZES).replace("\n    ", " ").splitlines()[:2]
     assert "largest first, 1.00 GiB are reserved" in largest_first

@@ -40,6 +40,7 @@ def test_at_least_six_processes_are_started(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(asked) == 6
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
 def test_the_calls_of_the_whole_suite_can_be_handed_to_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answering(monkeypatch, '{"init": 5, "context": 7, "calls": []}')

@@ -53,6 +53,7 @@ with unstall.virtual_gpu("h200", numerics="skip"):
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("folder", [".", "one in another"])
 def test_the_warning_is_at_the_programs_line_once(folder: str, tmp_path: Path) -> None:
     """Though the call goes through torch's own file, as after torch.set_default_device."""
@@ -141,6 +142,7 @@ print(json.dumps(seen))
 """
 
 
+@pytest.mark.ci
 def test_a_check_of_all_values_holds_so_that_programs_which_check_their_arguments_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_CHECKS)
     done = subprocess.run(
@@ -180,6 +182,7 @@ with unstall.virtual_gpu("h200", numerics="skip"):
 """
 
 
+@pytest.mark.ci
 def test_comparisons_of_values_that_were_not_computed_follow_from_the_zeros_that_are_read(tmp_path: Path) -> None:
     seen = _told(_COMPARISONS, tmp_path)
     assert seen[:8] == [True, True, True, False, False, False, True, False]

@@ -52,6 +52,7 @@ print(*seen)
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("program", [_DONE, _FAILED], ids=["done", "failed"])
 def test_what_is_allocated_after_a_backward_pass_is_the_same_each_time(program: str, tmp_path: Path) -> None:
     """While other programs keep the cores busy, the thread was late in one of twelve passes, and in one of three that

@@ -26,7 +26,13 @@ _HOPPER = _AMPERE | {f"{dtype} 64{mask}": "CUDNN" for dtype in ("float16", "bflo
 
 
 @pytest.mark.parametrize(
-    ("gpu", "chosen"), [("t4", _TURING), ("a100-80g", _AMPERE), ("rtx4090", _AMPERE), ("h200", _HOPPER)]
+    ("gpu", "chosen"),
+    [
+        ("t4", _TURING),
+        pytest.param("a100-80g", _AMPERE, marks=pytest.mark.ci),
+        pytest.param("rtx4090", _AMPERE, marks=pytest.mark.ci),
+        ("h200", _HOPPER),
+    ],
 )
 def test_attention_takes_the_kernels_that_torch_chooses_on_a_gpu(gpu: str, chosen: dict[str, str]) -> None:
     done = succeeded([sys.executable, "-m", "unstall.virtual", "--gpu", gpu, str(_PROGRAM)], timeout=600)

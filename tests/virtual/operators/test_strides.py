@@ -11,6 +11,7 @@ ALL = 3
 FEWEST_COMPARED = 4
 
 
+@pytest.mark.ci
 def test_a_drawn_part_of_torchs_operators_has_eager_strides_when_captured() -> None:
     told = told_by("strides", str(OF_EACH), str(DRAWN))
     assert told["wrong"] == {}

@@ -28,6 +28,7 @@ def all_reduces(rank: Rank) -> list[tuple[str, int, int]]:
     return rank.kernels("AllReduce_Sum_f32")
 
 
+@pytest.mark.ci
 def test_gradients_are_those_of_one_process_with_all_data(ddp: list[Rank]) -> None:
     assert [rank.told["off"] < 1e-6 for rank in ddp] == [True, True]
 

@@ -55,6 +55,7 @@ def named(found: FleetResult) -> list[tuple[int, str, int | None]]:
     return [(each.rank, each.causes[0].kind, each.causes[0].where.line) for each in found.stragglers]
 
 
+@pytest.mark.ci
 def test_a_wait_in_one_rank_of_two_is_named_and_what_the_job_takes_without_it(tmp_path: Path) -> None:
     folder = planted("ddp", 2, tmp_path, "none", "item")
     found, good = explained(folder / "item"), explained(folder / "none")

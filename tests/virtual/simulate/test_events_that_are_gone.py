@@ -45,6 +45,7 @@ def test_what_waits_for_an_event_waits_for_it_though_it_is_gone(drained: bool) -
     assert second_starts > first_ends
 
 
+@pytest.mark.ci
 def test_a_program_that_asks_at_each_event_keeps_little_more_than_their_records() -> None:
     log, simulator = begin()
     asked = 1024  # four times as many parts as are put together at once

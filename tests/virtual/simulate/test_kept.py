@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import numpy as np
+import pytest
 from virtual.simulate.logs import Fixed, Log
 
 from unstall.frameworks import OURS
@@ -44,6 +45,7 @@ class Adding(Log):
         return taken
 
 
+@pytest.mark.ci
 def test_an_operator_keeps_few_bytes() -> None:
     log = Adding()
     simulator = Simulator(log, MachineOptions(), Fixed())
