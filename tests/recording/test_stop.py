@@ -277,6 +277,7 @@ print("all steps")
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("program", "options", "printed", "said"),
     [

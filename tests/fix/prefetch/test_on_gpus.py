@@ -45,6 +45,7 @@ def test_batches_wait_for_memory_that_the_program_needs(tmp_path: Path) -> None:
     assert "FITS" in on_virtual_gpu(tmp_path, programs.GROWS)
 
 
+@pytest.mark.ci
 def test_helpers_that_time_themselves_hardly_make_the_virtual_gpu_simulate(tmp_path: Path) -> None:
     """A simulation costs most of a millisecond. Each read of the clock was one: 6 to 7 a batch, and one a step."""
     said = on_virtual_gpu(tmp_path, programs.SIMULATIONS)
@@ -147,5 +148,6 @@ def test_order_state_and_ends_on_a_real_gpu(tmp_path: Path, program: str) -> Non
     assert on_real_gpu(tmp_path, getattr(programs, program))
 
 
+@pytest.mark.ci
 def test_no_thread_fetches_while_two_iterations_of_a_loader_are_under_way(tmp_path: Path) -> None:
     assert "ONE THREAD" in on_virtual_gpu(tmp_path, programs.TWO_AT_ONCE)

@@ -53,6 +53,7 @@ def test_a_gpu_like_a_measured_one_repeats_calls_as_that_does() -> None:
     assert like.share >= own.share  # it has fewer multiprocessors
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("name", "size", "more"), [("exp", 724, ()), ("_softmax", 512, (-1, False))])
 def test_measuring_on_a_virtual_gpu_finds_what_its_file_says(
     name: str, size: int, more: tuple[object, ...], tmp_path: Path

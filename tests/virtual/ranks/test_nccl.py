@@ -33,6 +33,7 @@ def test_gradients_are_those_of_one_process_with_all_data(ddp: list[Rank]) -> No
     assert [rank.told["off"] < 1e-6 for rank in ddp] == [True, True]
 
 
+@pytest.mark.ci
 def test_a_collective_ends_on_all_ranks_at_the_same_time(ddp: list[Rank]) -> None:
     ends = [[end for _, _, end in rank.kernels()] for rank in ddp]
     assert len(ends[0]) >= 8
