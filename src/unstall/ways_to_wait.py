@@ -139,8 +139,15 @@ TO_READ_A_CLOCK = Way(
     rule="sync-to-time",
     title="The host waits in order to read a clock",
     fix="keep it as long as you need this time: without it, the clock leaves the device's work out. If the program "
-    "should be fast, time many steps at once, or with CUDA events, which do not wait",
+    "should be fast, time many steps at once, or with CUDA events, whose times are read after the loop",
     safe_if="the time is not needed, or is taken by events",
+)
+TO_READ_EVENTS = Way(
+    rule="sync-to-time",
+    title="The host waits in order to read the time between CUDA events",
+    fix="read the time later, when the events have passed by themselves: keep each step's events, and call "
+    "elapsed_time() after the loop, or some steps later (end.query() tells whether it has passed)",
+    safe_if="the time is not needed before the next step",
 )
 
 _ROOM = "the device has enough memory for the cache"

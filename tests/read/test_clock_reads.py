@@ -29,6 +29,11 @@ def test_reads_are_sorted_and_on_the_timelines_clock(tmp_path: Path) -> None:
     assert {timeline.text(int(lines.file[row])) for row in reads.line} == {"train.py"}
 
 
+def test_reads_of_a_devices_clock_are_told_apart(tmp_path: Path) -> None:
+    reads = read(tmp_path, {"places": PLACES, "reads": [[4_500, 1]], "device_reads": [[3_500, 0]]}).clock_reads
+    assert (reads.time.tolist(), reads.of_host.tolist()) == ([1_000, 2_000], [False, True])
+
+
 def test_reads_at_no_place_and_beyond_all_times_are_left_out(tmp_path: Path) -> None:
     timeline = read(tmp_path, {"places": PLACES, "reads": [[2_500, 2], [2**60, 0], [2_500, 1]]})
     assert timeline.lines.line[timeline.clock_reads.line].tolist() == [9]

@@ -29,12 +29,15 @@ class DescribedReads(Struct):
 
     Attributes:
         places: The places at which the program reads the clock, as (file, line, function).
-        reads: Each read as (time, index in `places`). The time is in ns on the clock of the trace
-            file.
+        reads: Each read of the host's clock as (time, index in `places`). The time is in ns on the
+            clock of the trace file.
+        device_reads: In the same form, each read of a device's clock, by the time between two CUDA
+            events.
     """
 
     places: list[tuple[str, _Line, str]] = []
     reads: list[tuple[_Time, _Row]] = []
+    device_reads: list[tuple[_Time, _Row]] = []
 
 
 class DescribesReads(Struct):
@@ -55,14 +58,15 @@ def clock_reads_of(
         lines: The source lines of the timeline.
         text: Returns the index of a text in the timeline's strings.
     """
-    kept = [(time - zero_ns, place) for time, place in told.reads if place < len(told.places)]
-    kept = [(time, place) for time, place in kept if abs(time) < _FURTHEST_NS]
+    reads = [*((read, True) for read in told.reads), *((read, False) for read in told.device_reads)]
+    kept = [(time - zero_ns, place, of_host) for (time, place), of_host in reads if place < len(told.places)]
+    kept = [read for read in kept if abs(read[0]) < _FURTHEST_NS]
     if not kept:
         return lines, ClockReads.none()
-    times, places = np.array(kept, np.int64).T
+    times, places, of_host = np.array(kept, np.int64).T
     lines, rows = with_lines(lines, [(text(file), line, text(function)) for file, line, function in told.places])
     order = np.argsort(times, kind="stable")
-    return lines, ClockReads(times[order], rows[places[order]].astype(np.int32))
+    return lines, ClockReads(times[order], rows[places[order]].astype(np.int32), of_host[order].astype(np.bool_))
 
 
 def with_lines(lines: Lines, places: list[tuple[int, int, int]]) -> tuple[Lines, I64]:

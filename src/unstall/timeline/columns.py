@@ -336,6 +336,7 @@ class ClockReads(Table, frozen=True, eq=False):
 
     time: I64
     line: I32  # row of Lines
+    of_host: Bool  # whether it was the host's clock; if not, it was a device's, by the time between two CUDA events
 
 
 class StepsLeftOut(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,10 +87,10 @@ _NOT_ALWAYS: dict[str, Any] = {
     "uploads": Uploads.none,
     "clock_reads": ClockReads.none,
 }  # tables that files of older versions lack
-# Columns that files of older versions lack; -1 stands in.
+# Columns that files of older versions lack; -1 stands in, or True.
 _NEWER_COLUMNS = frozenset(
     {
-        *("lines.digest", "device.blocks", "device.share", "memory.address"),
+        *("lines.digest", "device.blocks", "device.share", "memory.address", "clock_reads.of_host"),
         *("collectives.members", "collectives.sequence", "collectives.source", "collectives.target"),
     }
 )

@@ -171,7 +171,7 @@ class Machine:
             raise UsageError("nothing ran on the virtual GPU: torch was not imported")
         from unstall.virtual.torch_cuda import patched_torch
 
-        timeline = self.simulator.timeline(races_within, self._clock.log)
+        timeline = self.simulator.timeline(races_within)
         notes = (*timeline.meta.notes, *patched_torch.notes())
         return timeline.with_meta(recorder="virtual", notes=notes)
 
@@ -299,7 +299,7 @@ class Machine:
         visible = visible_devices(self.options.devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
         options = dataclasses.replace(self.options, devices=max(visible, 1))
         self._shim = load(options.devices, options.numerics)
-        self.simulator = Simulator(self._shim, options)
+        self.simulator = Simulator(self._shim, options, clock_log=self._clock.log)
         properties = _properties(options)
         major = properties[0].major
         has_tf32 = major >= FIRST_WITH_TF32 and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"

@@ -16,11 +16,12 @@ from unstall.result import Finding
 from unstall.timeline.columns import ClockReads
 
 
-def read_at(trace: TraceBuilder, times: Sequence[int]) -> list[Finding]:
-    """The findings of a trace whose first line reads the clock at these times."""
+def read_at(trace: TraceBuilder, times: Sequence[int], *, of_host: bool = True) -> list[Finding]:
+    """The findings of a trace whose first line reads the host's clock, or a device's, at these times."""
     timeline = trace.timeline()
     start = int(timeline.host.start.min())
-    reads = ClockReads(np.array(times, np.int64) + start, np.zeros(len(times), np.int32))
+    clocks = np.full(len(times), of_host)
+    reads = ClockReads(np.array(times, np.int64) + start, np.zeros(len(times), np.int32), clocks)
     found = explain(replace(timeline, clock_reads=reads)).result.findings
     return [finding for finding in found if finding.rule == "early-clock-read"]
 
@@ -50,6 +51,11 @@ def test_a_reading_after_launches_leaves_the_devices_work_out() -> None:
     assert "1 reading of 50.0 µs" in finding.saw
     assert "What was launched in between took 10.0 ms" in finding.saw
     assert "torch.cuda.synchronize() before each reading" in finding.fix
+
+
+def test_the_time_between_events_leaves_nothing_out() -> None:
+    trace, read = launching()
+    assert read_at(trace, [0, read], of_host=False) == []
 
 
 def test_a_reading_after_a_wait_is_right() -> None:

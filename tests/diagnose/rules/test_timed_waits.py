@@ -33,10 +33,11 @@ def timing(*, waits: int = 10, work_us: float = 0) -> tuple[TraceBuilder, list[i
     return trace, reads
 
 
-def waits_of(trace: TraceBuilder, reads: list[int]) -> tuple[list[Finding], Result]:
+def waits_of(trace: TraceBuilder, reads: list[int], *, of_host: object = True) -> tuple[list[Finding], Result]:
     timeline = trace.timeline()
     times = np.array(reads, np.int64) + timeline.host.start.min()
-    result = explain(replace(timeline, clock_reads=ClockReads(times, np.zeros(len(times), np.int32)))).result
+    clocks = np.broadcast_to(np.array(of_host, np.bool_), times.shape)
+    result = explain(replace(timeline, clock_reads=ClockReads(times, np.zeros(len(times), np.int32), clocks))).result
     return [finding for finding in result.findings if finding.rule.startswith("sync-")], result
 
 
@@ -79,6 +80,22 @@ def test_a_line_has_the_rule_of_most_of_its_waits(waits: int, read: int, rule: s
     assert bool(result.plan) == (rule == "sync-explicit")
     said = "and then train.py:12 reads" if read == waits else f"and train.py:12 reads a clock after {read} of them"
     assert said in finding.saw
+
+
+def test_a_wait_before_the_time_between_events_can_go_if_the_time_is_read_later() -> None:
+    (finding,), result = waits_of(*timing(), of_host=False)
+    assert (finding.rule, finding.count, finding.edit) == ("sync-to-time", 10, "remove-syncs:train.py:12")
+    assert "and then train.py:12 reads the time between events" in finding.saw
+    assert "keep each step's events, and call elapsed_time() after the loop" in finding.fix
+    assert result.plan
+
+
+def test_a_wait_before_reads_of_both_clocks_is_needed_for_the_hosts() -> None:
+    trace, reads = timing()
+    both = sorted([*reads, *(read + 1 for read in reads)])
+    (finding,), result = waits_of(trace, both, of_host=[False, True] * len(reads))
+    assert (finding.rule, finding.edit, result.plan) == ("sync-to-time", None, ())
+    assert "reads a clock" in finding.saw
 
 
 BENCHMARK = "/site-packages/torch/utils/benchmark/utils"
@@ -138,11 +155,19 @@ torch.cuda.synchronize()
 b.sum()
 torch.cuda.synchronize()
 print(time.perf_counter() - start)
+for kind in torch.cuda.Event, torch.Event:
+    first, last = (kind(enable_timing=True) for _ in range(2))
+    first.record()
+    b = a @ a
+    last.record()
+    last.synchronize()
+    print(first.elapsed_time(last))
 """
     end = """
 from unstall.diagnose.explain import explain
 found = explain(gpu.timeline()).findings
-print("WAITS", sorted((f.where.line, f.rule) for f in found if f.rule.startswith("sync-")))
+print("WAITS", sorted((f.where.line, f.rule, bool(f.edit)) for f in found if f.rule.startswith("sync-")))
 """
     said = on_virtual_gpu(tmp_path, program, end)
-    assert "WAITS [(5, 'sync-to-time'), (8, 'sync-explicit'), (10, 'sync-to-time')]" in said
+    for_the_host = "(5, 'sync-to-time', False), (8, 'sync-explicit', True), (10, 'sync-to-time', False)"
+    assert f"WAITS [{for_the_host}, (17, 'sync-to-time', True)]" in said

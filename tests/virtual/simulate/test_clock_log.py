@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 import timeit
+from functools import partial
 
 import pytest
 
@@ -20,7 +21,7 @@ def test_a_read_has_the_line_that_reads() -> None:
         log.add(10 * number)
     (place,) = log.places
     assert place[0].co_name == "test_a_read_has_the_line_that_reads"
-    assert log.whole().tolist() == [(0, 0), (10, 0)]
+    assert log.whole().tolist() == [(0, 0, True), (10, 0, True)]
 
 
 def test_a_read_of_timeit_is_that_of_its_caller() -> None:
@@ -35,6 +36,27 @@ def test_reads_of_unstalls_own_timers_are_left_out() -> None:
     for file in (benchmark.__file__, instants.__file__):
         exec(compile("log.add(1)", file, "exec"), {"log": log})
     assert len(log.whole()) == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "kept"),
+    [
+        (["torch/cuda/streams.py"], True),
+        (["torch/cuda/streams.py", "triton/testing.py"], True),
+        (["torch/cuda/streams.py", "torch/utils/timers.py"], False),
+        (["torch/nn/parallel/distributed.py"], False),
+    ],
+)
+def test_a_read_of_a_devices_clock_is_of_the_line_that_wants_it(files: list[str], kept: bool) -> None:
+    log = ClockLog()
+    read = partial(log.add, 7, of_host=False)
+    for file in files:
+        scope = {"inner": read}
+        exec(compile("def outer(): inner()", f"/usr/lib/python3/site-packages/{file}", "exec"), scope)
+        read = scope["outer"]
+    read()
+    assert log.whole().tolist() == ([(7, 0, False)] if kept else [])
+    assert [code.co_name for code, _ in log.places] == [inspect.currentframe().f_code.co_name] * kept  # type: ignore[union-attr]
 
 
 def test_reads_of_libraries_and_of_other_threads_are_left_out() -> None:

@@ -26,7 +26,7 @@ def early_clock_read(run: Run) -> list[Finding]:
     the recording has the reads of the clock, as a recording of the virtual GPU has.
     """
     reads = run.timeline.clock_reads
-    times, lines = reads.time, reads.line
+    times, lines = reads.time[reads.of_host], reads.line[reads.of_host]
     low, high = run.window
     device = run.timeline.device
     known = np.flatnonzero(device.launch >= 0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from unstall.diagnose.copies import other_waits
 from unstall.diagnose.run import Group, Run
-from unstall.diagnose.timed_waits import are_for_a_clock, reads_after
+from unstall.diagnose.timed_waits import reads_after, way_to_time
 from unstall.figures import counted, duration, size
 from unstall.locate.operations import has_operators
 from unstall.result import Finding
@@ -53,7 +53,7 @@ def waits_by_way(run: Run) -> Iterator[tuple[Way, Group]]:
     """Yields `(way, waits)`: a kind of wait in `WAYS`, and the waits of this kind at one line and
     in one operator.
 
-    Explicit synchronizations for a clock have a kind of their own, `TO_READ_A_CLOCK`. Leaves out
+    Explicit synchronizations for a clock have kinds of their own, `TO_READ_A_CLOCK` and `TO_READ_EVENTS`. Leaves out
     waits that the user's code does not cause: those of the recorder, of `empty_cache` and of
     unstall's helpers.
     """
@@ -64,7 +64,7 @@ def waits_by_way(run: Run) -> Iterator[tuple[Way, Group]]:
         mine = rows[ways == number]
         # A way that is recognised by its stack may occur in several operators: printing a tensor does.
         for group in run.groups(mine) if way.frame is None else run.lines(mine):
-            yield (TO_READ_A_CLOCK if way.rule == EXPLICIT and are_for_a_clock(run, group.rows) else way), group
+            yield (way.rule == EXPLICIT and way_to_time(run, group.rows)) or way, group
 
 
 def _finding(run: Run, way: Way, group: Group) -> Finding:
@@ -168,17 +168,18 @@ def _for_what(run: Run, way: Way, group: Group) -> str:
 
 def _to_time(run: Run, way: Way, group: Group) -> str:
     """Returns a text that names a line that reads a clock, and how many waits it follows; "" if there is none."""
-    if way.rule != EXPLICIT and way is not TO_READ_A_CLOCK:
+    if way.rule not in (EXPLICIT, TO_READ_A_CLOCK.rule):
         return ""
     reads = reads_after(run, group.rows)
     reads = reads[reads >= 0]
     if not len(reads):
         return ", so that torch.utils.benchmark can read a clock" if way is TO_READ_A_CLOCK else ""
-    line = run.timeline.clock_reads.line[reads[0]]
+    line, of_host = run.timeline.clock_reads.line[reads[0]], run.timeline.clock_reads.of_host[reads[0]]
+    what = "a clock" if of_host else "the time between events"
     file, number = run.timeline.text(int(run.timeline.lines.file[line])), int(run.timeline.lines.line[line])
     if len(reads) == len(group.rows):
-        return f", and then {file}:{number} reads a clock"
-    return f", and {file}:{number} reads a clock after {len(reads):,} of them"
+        return f", and then {file}:{number} reads {what}"
+    return f", and {file}:{number} reads {what} after {len(reads):,} of them"
 
 
 def _ways(run: Run, rows: I64) -> I64:

@@ -165,8 +165,10 @@ def _clock_reads(timeline: Timeline) -> dict[str, object]:
         return {}
     rows, place = np.unique(reads.line[:MOST_READS], return_inverse=True)
     places = [(text(int(lines.file[row])), int(lines.line[row]), text(int(lines.function[row]))) for row in rows]
-    times = (reads.time[:MOST_READS] + timeline.meta.zero_ns).tolist()
-    return {"clock_reads": {"places": places, "reads": list(zip(times, place.tolist(), strict=True))}}
+    told = np.column_stack((reads.time[:MOST_READS] + timeline.meta.zero_ns, place))
+    of_host = reads.of_host[:MOST_READS]
+    by_clock = {"reads": told[of_host].tolist(), "device_reads": told[~of_host].tolist()}
+    return {"clock_reads": {"places": places, **by_clock}}
 
 
 def _faults(timeline: Timeline) -> dict[str, object]:

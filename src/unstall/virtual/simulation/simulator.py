@@ -57,7 +57,13 @@ class Simulator:
         simulation: The simulation of the log.
     """
 
-    def __init__(self, source: LogSource, options: MachineOptions, costs: Costs | None = None) -> None:
+    def __init__(
+        self,
+        source: LogSource,
+        options: MachineOptions,
+        costs: Costs | None = None,
+        clock_log: ClockLog | None = None,
+    ) -> None:
         """Begins a simulator for which nothing has happened. Raises UsageError if the GPU in
         `options` is unknown.
 
@@ -65,6 +71,8 @@ class Simulator:
             source: What provides the log: the shim, or an object of a test.
             options: The options of the virtual machine.
             costs: The costs of the GPU and its host. None: those of the GPU in `options`.
+            clock_log: Where the program's reads of the clock are noted. Those of a device's clock are
+                noted here. None: in a new one.
         """
         self._source = source
         self.options = options
@@ -86,6 +94,7 @@ class Simulator:
         self._refusal: OutOfMemoryError | None = None
         self._late_reads: WeakValueDictionary[int, LateRead] = WeakValueDictionary()  # by the number in their record
         self._late_number = 0
+        self._clock_log = clock_log if clock_log is not None else ClockLog()
         self._warned: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}  # by file: a registry of warnings
         self._folder = os.getcwd()  # noqa: PTH109 - a str is needed
         self._digests = LineDigests(self._folder, time.time())
@@ -387,6 +396,7 @@ class Simulator:
             first, last = (simulation.when_passed(event) for event in (start, end))
             if first is None or last is None:
                 raise ValueError("Both events must be recorded before calculating elapsed time.")
+            self._clock_log.add(simulation.now(self._source.this_thread()), of_host=False)
             return (last - first) / 1e6
 
     def set_memory_fraction(self, device: int, fraction: float) -> None:
@@ -416,13 +426,12 @@ class Simulator:
         with self.simulated():
             return self._log.races.kept
 
-    def timeline(self, races_within: range | None = None, clock: ClockLog | None = None) -> Timeline:
+    def timeline(self, races_within: range | None = None) -> Timeline:
         """Returns the timeline of everything that ran so far.
 
         Args:
             races_within: A range between two numbers from `race_mark`: the timeline has only the
                 races whose later access lies in it. None: it has all races.
-            clock: The program's reads of the clock. None: the timeline has none.
         """
         from unstall.virtual.timeline.build import timeline_of
 
@@ -431,7 +440,7 @@ class Simulator:
                 self._log,
                 self.options,
                 self._log.races.races(races_within),
-                clock or ClockLog(),
+                self._clock_log,
                 self._folder,
                 self._digests,
             )

@@ -216,7 +216,8 @@ def _clock_reads(clock: ClockLog, lines: Lines, folder: str, text: Callable[[str
     if not len(reads):
         return lines, ClockReads.none()
     lines, rows = with_lines(lines, places)
-    return lines, ClockReads(reads["ns"].astype(np.int64), rows[reads["place"]].astype(np.int32))
+    line = rows[reads["place"]].astype(np.int32)
+    return lines, ClockReads(reads["ns"].astype(np.int64), line, reads["of_host"].astype(np.bool_))
 
 
 def _memory(history: History, done: Done) -> Memory:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from unstall.timeline.columns import I64, Bool, Collectives, Device, Faults, Host, Memory, Waits
+from unstall.timeline.columns import I64, Bool, ClockReads, Collectives, Device, Faults, Host, Memory, Waits
 
-_Table = TypeVar("_Table", Host, Device, Waits, Memory, Faults, Collectives)
+_Table = TypeVar("_Table", Host, Device, Waits, Memory, Faults, Collectives, ClockReads)
 
 
 def rows_of(table: _Table, rows: Bool | I64) -> _Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from unstall.timeline.columns import I32, Bool, ClockReads, Collectives, Dependencies, Faults, HostKind, Timeline
+from unstall.timeline.columns import I32, Bool, Collectives, Dependencies, Faults, HostKind, Timeline
 from unstall.virtual.timeline.rows import rows_of
 from unstall.virtual.timeline.uploads import renumbered
 
@@ -53,7 +53,7 @@ def cut(timeline: Timeline, start_ns: int, end_ns: int) -> Timeline:
         host=replace(host, start=host.start - zero, end=host.end - zero),
         device=replace(device, start=device.start - zero, end=device.end - zero),
         memory=replace(memory, time=memory.time - zero),
-        clock_reads=ClockReads(reads.time[read] - zero, reads.line[read]),
+        clock_reads=replace(rows_of(reads, read), time=reads.time[read] - zero),
         meta=replace(
             timeline.meta,
             zero_ns=timeline.meta.zero_ns + zero,
