@@ -219,6 +219,41 @@ class TestOptimizer:
         assert (steps.found_by, steps.count) == ("optimizer", 1)
         assert steps.wall_ns > 0
 
+    def loops(self, *loops: tuple[str, int], kernel: str = "gemm") -> TraceBuilder:
+        """One loop after the other, each as (class of its optimizer, number of steps)."""
+        trace = TraceBuilder()
+        for optimizer, steps in loops:
+            for _ in range(steps):
+                kernels(trace, kernel, "relu", "softmax")
+                with trace.optimizer(optimizer):
+                    kernels(trace, optimizer.lower())
+        return trace
+
+    @pytest.mark.parametrize(
+        ("loops", "name", "count"),
+        [
+            ([("Adam", 30), ("LBFGS", 1)], "Adam", 30),
+            ([("LBFGS", 1), ("Adam", 30)], "Adam", 30),
+            ([("Adam", 30), ("SGD", 40)], "SGD", 40),
+            ([("Adam", 5), ("SGD", 5)], "SGD", 5),
+            ([("RMSprop", 20), *[("RMSprop", 5), ("Adam", 1)] * 4], "Adam", 4),
+        ],
+    )
+    def test_of_optimizers_one_after_the_other_the_longest_loop_counts(
+        self, loops: list[tuple[str, int]], name: str, count: int
+    ) -> None:
+        steps = result_of(self.loops(*loops)).steps
+        assert (steps.name, steps.count) == (f"Optimizer.step#{name}.step", count)
+
+    def test_the_first_step_of_a_loop_begins_after_the_loop_of_another_optimizer(self) -> None:
+        after, alone = (result_of(self.loops(*loops, ("SGD", 9))).steps for loops in ([("Adam", 8)], []))
+        assert after.wall_ns / after.count == pytest.approx(alone.wall_ns / alone.count, rel=0.05)
+
+    def test_what_a_second_optimizer_does_after_the_steps_is_told(self) -> None:
+        (note,) = result_of(self.loops(("Adam", 6), ("LBFGS", 2))).integrity.notes
+        assert note.startswith("not counted: 8 ops")
+        assert note.endswith("after the steps, 25.0 % of the device's work in the file")
+
     def adversarial(self, parts: list[list[str]], steps: int) -> TraceBuilder:
         """Each step several nets in turn, each with an optimizer of one and the same class."""
         trace = TraceBuilder()

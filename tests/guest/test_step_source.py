@@ -31,6 +31,16 @@ def test_of_optimizers_that_take_turns_the_last_of_a_turn_leads(optimizers: int,
     assert _told(*turn * cycles).leader(turn[-1]) == turn[-1]
 
 
+@given(first=st.integers(2, 300), second=st.integers(1, 300))
+def test_of_optimizers_one_after_the_other_the_longest_loop_led(first: int, second: int) -> None:
+    assert _told(*[A] * first, *[B] * second).leader_in_hindsight() == (A if first > second else B)
+
+
+@given(critic=st.integers(2, 30), cycles=st.integers(2, 20), before=st.integers(0, 99))
+def test_in_hindsight_too_optimizers_that_take_turns_are_one_loop(critic: int, cycles: int, before: int) -> None:
+    assert _told(*[A] * before, *([A] * critic + [B]) * cycles).leader_in_hindsight() == B
+
+
 def test_explicit_steps_lead_over_all_and_for_good() -> None:
     tally = _told(A, A, EXPLICIT, *[A] * 5000)
     assert tally.leader() == EXPLICIT

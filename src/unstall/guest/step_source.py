@@ -46,6 +46,7 @@ class StepSources:
 
     def __init__(self) -> None:
         self._counts: dict[StepSource, int] = {}
+        self._first: dict[StepSource, int] = {}
         self._last: dict[StepSource, int] = {}
         self._total = 0
         self._since_optimizer = dict.fromkeys((LOADER, FORWARD), 0)
@@ -64,6 +65,7 @@ class StepSources:
                 return False
         self._total += 1
         self._counts[source] = self._counts.get(source, 0) + 1
+        self._first.setdefault(source, self._total)
         self._last[source] = self._total
         return self._counts[source] == 1
 
@@ -83,8 +85,8 @@ class StepSources:
         return self._total - self._last[source] > _PATIENCE[source.kind] * max(2, len(self._counts))
 
     def leader(self, latest: StepSource | None = None) -> StepSource | None:
-        """Returns the source whose step boundaries are the program's steps. Returns None if no boundary has been
-        counted.
+        """Returns the source whose step boundaries are the program's steps, as far as is known while it runs. Returns
+        None if no boundary has been counted.
 
         If the program calls `unstall.step()`, this is the source. Otherwise it is an optimizer, or else a DataLoader,
         or else a model. Of several optimizers, it is the one that steps least often. For example, a GAN's discriminator
@@ -94,12 +96,39 @@ class StepSources:
         `latest` is the source of the newest boundary. If several sources qualify and `latest` is one of them, returns
         `latest`, because the other sources have already set their boundaries in this step.
         """
-        for kind in KINDS:
-            live = [source for source in self._counts if source.kind == kind and not self.silent(source)]
-            if live:
-                sign = 1 if kind == OPTIMIZER else -1
-                return min(live, key=lambda source: (sign * self._counts[source], source != latest))
-        return None
+        live = self._of_the_best_kind()
+        sign = 1 if live and live[0].kind == OPTIMIZER else -1
+        return min(live, key=lambda source: (sign * self._counts[source], source != latest), default=None)
+
+    def leader_in_hindsight(self) -> StepSource | None:
+        """Returns the source whose step boundaries were the program's steps. Call this when no more boundaries come.
+
+        It is that of `leader`, unless optimizers have stepped one after the other, such as Adam in a first loop and
+        LBFGS in a second one. Then it is that of the longest loop; of equally long ones, that of the last.
+        """
+        live = self._of_the_best_kind()
+        if not live or live[0].kind != OPTIMIZER:
+            return self.leader()
+        rarest = [min(loop, key=self._counts.__getitem__) for loop in self._loops(live)]
+        return max(reversed(rarest), key=self._counts.__getitem__)
+
+    def _of_the_best_kind(self) -> list[StepSource]:
+        live = [source for source in self._counts if not self.silent(source)]
+        best = min((KINDS.index(source.kind) for source in live), default=0)
+        return [source for source in live if source.kind == KINDS[best]]
+
+    def _loops(self, sources: list[StepSource]) -> list[list[StepSource]]:
+        """Returns the sources in lists, in order of time. Those in one list take turns: the first boundary of each
+        comes before the last one of those before it.
+        """
+        loops: list[list[StepSource]] = []
+        reach = 0
+        for source in sorted(sources, key=self._first.__getitem__):
+            if self._first[source] > reach:
+                loops.append([])
+            loops[-1].append(source)
+            reach = max(reach, self._last[source])
+        return loops
 
 
 def step_spans(boundaries: Sequence[int], loop_ends: Sequence[int]) -> list[tuple[int, int]]:

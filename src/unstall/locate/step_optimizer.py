@@ -17,7 +17,7 @@ from unstall.locate.step_spans import (
     launch_sequence,
     launch_times,
 )
-from unstall.timeline.columns import I64, Timeline
+from unstall.timeline.columns import I32, I64, Timeline
 from unstall.timeline.grouping import distinct
 
 OPTIMIZER_STEP = re.compile(r"Optimizer\.step#")
@@ -28,14 +28,16 @@ def by_optimizer(timeline: Timeline) -> Steps | None:
     """Returns the steps of a training program. Each step lasts from the end of one call of
     `optimizer.step()` to the end of the next. The time before the first end counts as a step, too,
     if it has about as many launches as later steps. If the program trains in several loops, such as
-    one for each epoch, the steps are those of the longest.
+    one for each epoch, or one after the other by two optimizers, the steps are those of the longest.
 
     Returns None if the optimizer was called fewer than two times. Also returns None if several
     optimizers step within one backward pass, each for some of the parameters.
     """
     rows = annotated(timeline, named(OPTIMIZER_STEP))
-    # If several optimizers step in one iteration, the last one marks its end.
-    rows = rows[timeline.host.name[rows] == timeline.host.name[rows[-1:]]]
+    if len(rows) < 2:
+        return None
+    first, ending = _longest_loop(timeline.host.name[rows])
+    other_loops, rows = rows[:first], rows[ending]
     if len(rows) < 2:
         return None
     ends = timeline.host.end[rows]
@@ -44,9 +46,31 @@ def by_optimizer(timeline: Timeline) -> Steps | None:
     if within_one_call(timeline, ends):
         return None
     name = timeline.strings[timeline.host.name[rows[0]]]
-    if begins_with_a_step(timeline, ends):
+    if len(other_loops):
+        ends = np.append(timeline.host.end[other_loops[-1]], ends)
+    elif begins_with_a_step(timeline, ends):
         ends = np.append(host_start(timeline), ends)
     return of_longest_loop(timeline, "optimizer", name, ends[:-1], ends[1:])
+
+
+def _longest_loop(names: I32) -> tuple[int, I64]:
+    """Returns `(first, ending)`: the first optimizer call of the longest loop, and those of its calls that end steps,
+    which are of one optimizer. Of equally long loops, the last one counts.
+
+    Optimizers that take turns step in one iteration, and the last one ends it. An optimizer whose calls all come
+    before or after those of the others has a loop of its own.
+
+    `names` has the name of the optimizer of each call, in order of time. The result has indices into it.
+    """
+    kinds, first, which, count = np.unique(names, return_index=True, return_inverse=True, return_counts=True)
+    last = len(names) - 1 - np.unique(names[::-1], return_index=True)[1]
+    order = np.argsort(first)
+    begins = np.append(True, first[order][1:] > np.maximum.accumulate(last[order])[:-1])
+    loop = np.zeros(len(kinds), dtype=np.int64)
+    loop[order] = np.cumsum(begins)
+    enders = [int(mine[np.argmax(last[mine])]) for mine in (np.flatnonzero(loop == each) for each in np.unique(loop))]
+    chosen = max(enders, key=lambda kind: (count[kind], last[kind]))
+    return int(first[loop == loop[chosen]].min()), np.flatnonzero(which == chosen)
 
 
 def begins_with_a_step(timeline: Timeline, ends: I64) -> bool:

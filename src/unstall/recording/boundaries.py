@@ -50,7 +50,7 @@ class Boundaries:
         sources = StepSources()
         for source, _, _ in self._boundaries:
             sources.add(source)
-        return sources.leader()
+        return sources.leader_in_hindsight()
 
     def write_steps(self, journal: Journal, leader: StepSource | None, steps_among: StepsAmong) -> None:
         """Writes the steps to a journal: the entries `mark`, `loop_end` and `recorded`, which the module `session`

@@ -164,7 +164,8 @@ class FirstSteps:
             until_ns = None if why == "done" else ended_ns
             self._seen.write_steps(
                 self._journal,
-                self._sources.leader() or self._seen.leader(),  # as long as no optimizer has stepped, any source's
+                # As long as no optimizer has stepped, any source's.
+                self._sources.leader_in_hindsight() or self._seen.leader(),
                 lambda kind, times, loop_ends: self._steps_among(kind, times, loop_ends, until_ns),
             )
             self._journal.write("over", why=why, phase="recording", steps=len(self._seen))

@@ -463,7 +463,7 @@ class Session:
         self._by_time.stop()
         if self._first_steps is not None:
             self._first_steps.end(why)
-        leader = self._chosen or self._steps.leader()
+        leader = self._chosen or self._steps.leader_in_hindsight()
         cut_short = why == "profiler" and self._boundary > 1  # with whole steps
         if why == "done" or cut_short:
             self._stopping.recorded()

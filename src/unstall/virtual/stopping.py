@@ -115,7 +115,7 @@ class _Stop:
         self._hooks = step_hooks.install(self._boundary)
 
     def _tell(self) -> None:
-        leader = self._sources.leader()
+        leader = self._sources.leader_in_hindsight()
         if os.getpid() == self._process:
             with suppress(OSError):
                 (self._folder / _ENDED).write_text(str(self._sources.count(leader) if leader else 0))

@@ -67,7 +67,7 @@ def with_found_steps(
     sources = StepSources()
     for source, _ in boundaries:
         sources.add(source)
-    leader = sources.leader()
+    leader = sources.leader_in_hindsight()
     if leader is None:
         return _with_steps_of_loops(timeline)
     times = [at_ns for source, at_ns in boundaries if source == leader]
