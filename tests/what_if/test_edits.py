@@ -237,6 +237,25 @@ def test_a_graph_ends_at_an_upload_even_from_pinned_memory() -> None:
     )
 
 
+def test_a_graph_does_not_end_at_an_upload_that_an_earlier_edit_removed() -> None:
+    """What takes it apart then is told: here, work of the host that is long."""
+
+    def body(trace: TraceBuilder, pause: float = 0) -> None:
+        small(trace, 3)
+        with trace.frame("train.py", 50, "table"), trace.op("aten::to"):
+            trace.copy("HtoD", 2, memory="Pageable")
+            trace.sync("stream")
+        trace.work(pause)
+        small(trace, 4)
+
+    made = "make-on-device:train.py:50"
+    note = "This needs 2 graphs a step, not one: a graph cannot contain"
+    assert edited(subject_of(run(body)), "graph").notes[0].startswith(f"{note} a wait or an upload, so")
+    assert captured(run(body), made, "graph") == [8] * 4
+    late = subject_of(run(lambda trace: body(trace, 1_500)))
+    assert edited(late, made, "graph").notes[0] == f"{note} the work in between"
+
+
 def test_a_graph_ends_with_its_step() -> None:
     assert captured(run(lambda trace: small(trace, 3), steps=2), "graph") == [3, 3]
 
@@ -289,6 +308,21 @@ def test_a_graph_of_one_function_is_of_what_it_calls() -> None:
             small(trace, 4)
 
     assert captured(run(body), "graph:model.py:forward") == [4] * 4
+
+
+@pytest.mark.parametrize(("waits", "note"), [(False, []), (True, ["This needs 2 graphs a call, not one"])])
+def test_a_function_that_a_step_calls_twice_needs_one_graph_for_a_call(waits: bool, note: list[str]) -> None:
+    def body(trace: TraceBuilder) -> None:
+        for _ in range(2):
+            with trace.frame("model.py", 5, "forward"):
+                small(trace, 4)
+                if waits:
+                    trace.item()
+                small(trace, 4)
+            trace.item()
+
+    notes = edited(subject_of(run(body)), FORWARD).notes
+    assert [each.partition(":")[0] for each in notes] == note
 
 
 def computed(

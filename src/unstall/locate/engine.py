@@ -85,7 +85,7 @@ def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
         mine: The rows in `timeline.host` of the events of one thread, in order of time.
         chosen: A mask of the host events that belong to the function.
     """
-    timeline, host = places.timeline, places.timeline.host
+    host = places.timeline.host
     linked = host.forward[mine] >= 0
     ends = np.flatnonzero(linked)
     if not len(ends):
@@ -94,9 +94,16 @@ def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
     before, after = mine[ends[np.maximum(at - 1, 0)]], mine[ends[np.minimum(at, len(ends) - 1)]]
     inside = ~linked & (at > 0) & (at < len(ends)) & chosen[before] & chosen[after]
     inside &= np.isin(host.kind[mine], (HostKind.OP, HostKind.LAUNCH)) & (host.stack[before] == host.stack[after])
-    top = places.top_op[mine]
-    leaf = np.array([_LEAF.search(name) is not None for name in timeline.strings], dtype=np.bool_)
-    found: Bool = inside & ~((top >= 0) & leaf[host.name[np.maximum(top, 0)]])
+    found: Bool = inside & ~accumulates(places)[mine]
+    return found
+
+
+@remembered
+def accumulates(places: Places) -> Bool:
+    """Returns a mask of the host events in which a backward pass adds gradients to `.grad`."""
+    host = places.timeline.host
+    leaf = np.array([_LEAF.search(name) is not None for name in places.timeline.strings], dtype=np.bool_)
+    found: Bool = (places.top_op >= 0) & leaf[host.name[np.maximum(places.top_op, 0)]]
     return found
 
 

@@ -38,6 +38,7 @@ class Subject(msgspec.Struct, frozen=True, eq=False, dict=True):
         program: The run's program, with all edits so far.
         notes: What edits could not do, and why, one sentence each.
         graphs: The rows of `timeline.host` whose launches edits have turned into CUDA graphs.
+        made: The rows of `timeline.device`, copies, that edits have turned into kernels.
     """
 
     timeline: Timeline
@@ -46,6 +47,7 @@ class Subject(msgspec.Struct, frozen=True, eq=False, dict=True):
     program: Program
     notes: tuple[str, ...] = ()
     graphs: I32 = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    made: I32 = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int32))
 
     def with_program(self, program: Program, *notes: str) -> Subject:
         """Returns the same run with another program. `notes` are added to the notes of earlier edits."""

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from unstall.locate.engine import accumulates
 from unstall.locate.kinds import is_no_code
 from unstall.replay.program import Code
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostKind
@@ -50,18 +51,22 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     If all launches of an operator are in one graph, the host's work in that operator is removed,
     too. If `place` is a function, so is the host's work in the function and in all that it calls.
     The caller of the function stays as it is. An operator that is not part of the function but runs
-    within it stays, too: one that adds gradients to `.grad`, for example. If `place` is None,
-    launches of the whole step are captured.
+    within it stays, too. If `place` is None, launches of the whole step are captured.
+
+    Gradients that the backward pass of the function adds to `.grad` end no stretch: autograd adds
+    them once the graph of the backward pass has computed all of them. Here they are added within
+    the graph, but the host launches each of them.
     """
     program = subject.program
     do, ops = program.instructions, program.ops
-    breaks = _breaks(subject)
-    stretch = _stretches(subject, place, breaks)
+    breaks, beside = _breaks(subject), _beside(subject, place)
+    stretch = _stretches(subject, place, breaks, beside)
     first = np.flatnonzero((stretch >= 0) & np.append(True, stretch[1:] != stretch[:-1]))
     if not len(first):
         return subject.with_program(program, "no stretch of launches could be captured")
     last = np.flatnonzero((stretch >= 0) & np.append(stretch[1:] != stretch[:-1], True))
-    nodes = np.append(0, np.cumsum(ops.duration > 0))  # without ops that a previous edit removed
+    # Without ops that a previous edit removed.
+    nodes = np.append(0, np.cumsum((ops.duration > 0) & ~beside[program.launcher]))
     counts = nodes[do.ops[last]] - nodes[np.where(first > 0, do.ops[np.maximum(first - 1, 0)], 0)]
 
     keep = np.zeros(len(do), dtype=np.bool_)
@@ -76,7 +81,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     work = (work * (1 - goes)).astype(np.int64)
     work[inside] = (do.work * _stays(subject, place))[inside]
     of_set_up = np.rint(do.call * subject.share_of_call(subject.startup)).astype(np.int64)
-    call[inside] = of_set_up[inside]
+    call[inside & ~beside] = of_set_up[inside & ~beside]
     of_autograd = np.zeros(len(first), dtype=np.bool_)
     if place is not None:
         of_autograd = ~place.while_it_runs(subject.places)[do.host[first]]
@@ -100,11 +105,11 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
         ops=replace(ops, latency=latency, gap=gap),
     )
     unnamed = [_UNNAMED] if (whole & ~going).any() else []
-    made = subject.with_program(edited, *_stops(subject, stretch), *unnamed)
+    made = subject.with_program(edited, *_stops(subject, stretch, place), *unnamed)
     return replace(made, graphs=np.append(made.graphs, do.host[first[counts > 1]]))
 
 
-def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
+def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool, beside: Bool) -> I64:
     """Returns, for each instruction, the number of the stretch that contains it, or -1. A stretch
     is a range of instructions that one CUDA graph can contain.
 
@@ -112,6 +117,7 @@ def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
         subject: The run.
         place: The function whose launches are captured; None for all.
         breaks: A mask of the instructions before which a stretch ends.
+        beside: A mask of the launches that end no stretch although they are not of the function.
     """
     program = subject.program
     do = program.instructions
@@ -120,7 +126,7 @@ def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool) -> I64:
     inside[program.step_starts[0] : program.step_ends[-1] + 1] = True
     may = launches & inside & subject.at(place) & ~_uncapturable(subject)
     # A launch that an earlier edit removed puts nothing on the device: it ends no stretch.
-    ends = (do.code != Code.CALL) & ~may & ~((do.code == Code.LAUNCH) & ~launches)
+    ends = (do.code != Code.CALL) & ~may & ~((do.code == Code.LAUNCH) & ~launches) & ~beside
     ends[program.step_starts] = ends[program.step_ends] = True
     number = np.cumsum(ends | breaks | np.append(False, np.diff(do.thread) != 0))
     between = (may | (do.code == Code.CALL) | (do.code == Code.LAUNCH)) & ~ends
@@ -169,16 +175,23 @@ def _stays(subject: Subject, place: EditPlace | None) -> NDArray[np.float64]:
     """Returns, for each instruction, which share of the host's work before it stays although a
     graph contains the launches around it: first uses, and operators that are not at `place`.
 
-    Only operators that launch nothing count. At one that launches something, the stretch ends: its
-    launch would not be in the CUDA graph.
+    Only operators that launch nothing count, and those that add gradients to `.grad`. At another one
+    that launches something, the stretch ends: its launch would not be in the CUDA graph.
     """
     host, top = subject.timeline.host, subject.places.top_op
     if place is None:
         return subject.share_of_work(subject.startup)
     inside = subject.host_rows(place)
     launching = np.isin(top, np.unique(top[(host.kind >= HostKind.LAUNCH) | inside]))
-    beside = (host.kind == HostKind.OP) & ~inside & (top >= 0) & ~launching
+    beside = (host.kind == HostKind.OP) & ~inside & (top >= 0) & (~launching | accumulates(subject.places))
     return subject.share_of_work(beside | subject.startup)
+
+
+def _beside(subject: Subject, place: EditPlace | None) -> Bool:
+    """Returns a mask of the instructions that add gradients to `.grad`, and are not at `place`."""
+    if place is None:
+        return np.zeros(len(subject.program.instructions), dtype=np.bool_)
+    return _launching(subject) & subject.instructions_of(accumulates(subject.places) & ~subject.host_rows(place))
 
 
 def _breaks(subject: Subject) -> Bool:
@@ -232,29 +245,61 @@ def _uploads(subject: Subject) -> Bool:
 
 
 def _copying(subject: Subject, direction: CopyDirection) -> Bool:
-    """Returns a mask of the instructions that launch copies in the given direction."""
-    program = subject.program
-    return launching(program, (subject.timeline.device.direction == direction)[program.ops.device])
+    """Returns a mask of the instructions that launch copies in the given direction. Copies that an earlier edit has
+    turned into kernels do not count.
+    """
+    program, device = subject.program, subject.timeline.device
+    copies = device.direction == direction
+    copies[subject.made] = False
+    return launching(program, copies[program.ops.device])
 
 
-def _stops(subject: Subject, stretch: I64) -> list[str]:
-    """Returns a list with one note that says why one CUDA graph per step is not enough, or an empty list if it is."""
+def _stops(subject: Subject, stretch: I64, place: EditPlace | None) -> list[str]:
+    """Returns a list with one note that says why one CUDA graph is not enough for a step, or for a call of the function
+    at `place` if a step calls it several times. Returns an empty list if one is enough.
+
+    The backward pass of a call that autograd runs afterwards is a graph of its own, which `unstall.graphed` makes with
+    the other.
+    """
     program = subject.program
-    waits, uploads = (np.append(0, np.cumsum(each)) for each in (_waits(subject), _uploads(subject)))
-    graphs = waited = uploaded = 0
-    for start, end in zip(program.step_starts, program.step_ends, strict=True):
-        captured = start + np.flatnonzero(stretch[start : end + 1] >= 0)
-        if len(captured):
-            first, last = captured[0], captured[-1]
-            graphs += len(np.unique(stretch[captured]))
-            waited, uploaded = waited + int(waits[last] - waits[first]), uploaded + int(uploads[last] - uploads[first])
+    first = np.flatnonzero((stretch >= 0) & np.append(True, stretch[1:] != stretch[:-1]))
+    last = np.flatnonzero((stretch >= 0) & np.append(stretch[1:] != stretch[:-1], True))
     steps = len(program.step_starts)
-    if graphs <= steps:
+    unit, backward, a_unit = program.step_of(first), np.zeros(len(first), dtype=np.bool_), " a step"
+    if place is not None:
+        number, runs = _calls(subject, place)
+        calls = len(np.unique(number[first]))
+        if calls >= steps:
+            unit, backward, a_unit = number[first], ~runs[first], " a call" if calls > steps else a_unit
+    cut = np.flatnonzero((np.diff(unit) == 0) & (np.diff(backward.astype(np.int8)) == 0))
+    if not len(cut):
         return []
+    waits, uploads = (
+        bool((np.diff(np.append(0, np.cumsum(each))[np.stack((last[cut] + 1, first[cut + 1]))], axis=0) > 0).any())
+        for each in (_waits(subject), _uploads(subject) & _launching(subject))
+    )
+    between = [what for what, some in (("a wait", waits), ("an upload", uploads)) if some]
     why = "a graph cannot contain the work in between"
-    if waited:
-        why = "a graph cannot contain a wait, so a new one begins after each wait"
-    elif uploaded:
-        why = "a graph cannot contain an upload, so a new one begins after each upload"
-    each = "" if subject.steps.unit == "the run" else " a step"
-    return [f"This needs {graphs / steps:.3g} graphs{each}, not one: {why}"]
+    if between:
+        each = between[0].split()[-1] if len(between) == 1 else "of them"
+        why = f"a graph cannot contain {' or '.join(between)}, so a new one begins after each {each}"
+    graphs = 1 + len(cut) / len(np.unique(unit))
+    return [f"This needs {graphs:.3g} graphs{a_unit if subject.steps.unit != 'the run' else ''}, not one: {why}"]
+
+
+def _calls(subject: Subject, place: EditPlace) -> tuple[I64, Bool]:
+    """Returns `(number, runs)`: for each instruction, how many calls of the function at `place` began up to it, and
+    whether the function runs.
+
+    Two calls are told apart by other calls to CUDA between them.
+    """
+    do, places = subject.program.instructions, subject.places
+    known = do.host >= 0
+    runs, others = np.zeros(len(do), dtype=np.bool_), np.zeros(len(do), dtype=np.bool_)
+    runs[known] = place.while_it_runs(places)[do.host[known]]
+    others[known] = ~(place.events(places) | accumulates(places))[do.host[known]] & ~runs[known]
+    mine = np.flatnonzero(runs)
+    other = np.append(0, np.cumsum(others))[mine]
+    begins = np.zeros(len(do), dtype=np.bool_)
+    begins[mine] = np.append(True, np.diff(other) > 0)[: len(mine)]
+    return np.cumsum(begins), runs

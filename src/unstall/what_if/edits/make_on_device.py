@@ -48,7 +48,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     waits = np.flatnonzero(do.goes_on & np.append(False, keep[:-1]))
     code = do.code.copy()
     code[waits], calls[waits] = Code.CALL, rest[waits]
-    return subject.with_program(
+    edited = subject.with_program(
         replace(
             cut,
             instructions=replace(do, code=code, work=work, call=calls),
@@ -59,3 +59,4 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
             ),
         )
     )
+    return replace(edited, made=np.append(subject.made, program.ops.device[up]))
