@@ -128,6 +128,61 @@ def test_another_model_beside_the_graphed_one_is_advised_a_graph() -> None:
     assert (finding.edit or "").startswith("graph:")
 
 
+LIGHTNING = "lightning/pytorch/loops/optimization/automatic.py"
+
+
+def trained_by_lightning(*, forward: str, file: str, metric: int = 0, average: int = 0) -> TraceBuilder:
+    """Steps of Lightning's loop, whose `training_step` calls a network of 24 launches, and a metric. A hook of the
+    user's then averages weights.
+    """
+    trace = TraceBuilder()
+    with trace.frame("train.py", 30, "<module>"), trace.frame(LIGHTNING, 192, "run"):
+        for _ in range(3):
+            with trace.step(), trace.frame("torch/optim/adam.py", 227, "Adam.step"):
+                with trace.frame("train.py", 12, "Net.training_step"):
+                    call = trace.frame("torch/nn/modules/module.py", 1751, "Module._call_impl")
+                    with call, trace.frame(file, 253, forward):
+                        launched(trace, "net", 24)
+                    with trace.frame("torchmetrics/functional/stat_scores.py", 433, "_update"):
+                        launched(trace, "metric", metric)
+                launched(trace, "adam", 4)
+            with trace.frame("train.py", 20, "Net.on_train_batch_end"):
+                launched(trace, "lerp", average, kinds=1)
+    return trace
+
+
+def launched(trace: TraceBuilder, name: str, count: int, *, kinds: int = 100) -> None:
+    for number in range(count):
+        trace.launch(f"{name}_{number % kinds}", 2)
+
+
+@pytest.mark.parametrize("metric", [4, 24])
+def test_the_gain_is_that_of_the_model_that_the_advice_is_about(metric: int) -> None:
+    """Also if the network is torch's, and if a metric makes as many launches."""
+    gains = []
+    for file, forward, line in (
+        ("train.py", "Net.forward", 253),
+        ("torch/nn/modules/container.py", "Sequential.forward", 12),
+    ):
+        finding = only(trained_by_lightning(forward=forward, file=file, metric=metric), "launch-bound")
+        assert "self.net.forward = unstall.graphed(self.net.forward)" in finding.fix
+        assert (finding.edit, finding.where.line, finding.count) == (f"graph:{file}:{forward}", line, 3 * 24)
+        gains.append(finding.gain_ns)
+    assert gains[0] == gains[1]
+
+
+def test_a_model_that_an_optimizer_calls_needs_nothing_of_the_optimizer() -> None:
+    """Lightning's closure runs within the optimizer's step."""
+    finding = only(trained_by_lightning(forward="Net.forward", file="train.py"), "launch-bound")
+    assert "capturable" not in finding.fix
+
+
+def test_tiny_kernels_beside_the_model_are_not_mended_by_a_graph_of_the_model() -> None:
+    finding = only(trained_by_lightning(forward="Net.forward", file="train.py", average=64), "tiny-kernels")
+    assert finding.where.function == "Net.on_train_batch_end"
+    assert finding.fix.startswith("fuse them")
+
+
 def read_by_a_scheduler(*, pipeline: bool) -> TraceBuilder:
     """Steps in which a scheduler of diffusers reads a value, called by a pipeline or by the user's own loop."""
     trace = TraceBuilder()

@@ -183,7 +183,9 @@ def _optimizers(run: Run, inside: Bool) -> set[str]:
     if found:
         return found
     launched = host.stack[inside & (host.kind == HostKind.LAUNCH) & (host.stack >= 0)]
-    nearest_one = nearest(stacks.parent, named(run.timeline, _OPTIMIZER_FILE, lines.file)[stacks.line])[launched]
-    files = np.unique(lines.file[stacks.line[nearest_one[nearest_one >= 0]]])
+    # A closure of the program that an optimizer calls is no work of the optimizer.
+    of_optimizer = named(run.timeline, _OPTIMIZER_FILE, lines.file)[stacks.line]
+    nearest_one = np.unique(nearest(stacks.parent, of_optimizer | run.places.is_user_frame)[launched])
+    files = np.unique(lines.file[stacks.line[nearest_one[np.append(of_optimizer, False)[nearest_one]]]])
     modules = {match["name"] for i in files.tolist() if (match := _OPTIMIZER_FILE.match(text(i)))}
     return modules - _NO_OPTIMIZER

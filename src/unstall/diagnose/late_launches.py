@@ -17,8 +17,9 @@ from unstall.figures import duration
 from unstall.locate.engine import models
 from unstall.locate.functions import function_of, functions
 from unstall.timeline.ancestry import depths, nearest, sums_below
-from unstall.timeline.columns import I64, HostKind
+from unstall.timeline.columns import I32, I64, HostKind
 from unstall.timeline.grouping import groups
+from unstall.what_if.place import EditPlace
 
 _WORTH = 0.01  # of the window
 _LATE = 0.1  # of a stretch's launches: with fewer, the host is ahead and is late only after a pause
@@ -126,11 +127,15 @@ def _below(run: Run, node: int) -> Group:
     """Returns, as one group, the launches in a function and in all functions that it calls.
 
     `node` is the function's row in `timeline.stacks`. If the recorder knew which lines ran, the place of the group is
-    the function's costliest line. Otherwise, the place is the function's `def` line.
+    the function's costliest line. Otherwise, the place is the function's `def` line. If the function is torch's, the
+    place is the user's costliest line that calls it.
     """
     stacks, calls, lost = run.timeline.stacks, _calls(run), run.lost_to("launch")
-    frame = run.places.frame[calls]
     of = functions(run.timeline)
+    if not run.places.is_user_frame[node]:
+        inside = np.append(nearest(of.parent, np.arange(len(stacks)) == node)[of.row] >= 0, False)
+        return _at_costliest(run, calls[inside[_forward_stack(run, calls)]], lost)
+    frame = run.places.frame[calls]
     below = np.zeros(len(stacks), dtype=np.int64)
     np.add.at(below, frame[frame >= 0], lost[calls[frame >= 0]])
     inside = np.append(nearest(of.parent, np.arange(len(stacks)) == node)[of.row] >= 0, False)
@@ -161,6 +166,14 @@ def around(run: Run) -> list[int]:
     return found
 
 
+def function_place(run: Run, function: int) -> EditPlace | None:
+    """Returns the place of a function, which is a row of `timeline.stacks`. Returns None if its name is unknown."""
+    timeline = run.timeline
+    line = timeline.stacks.line[function]
+    file, name = (timeline.text(int(column[line])) for column in (timeline.lines.file, timeline.lines.function))
+    return EditPlace(file, function=name) if file and name else None
+
+
 def model_forward(run: Run) -> int:
     """Returns the model's `forward` function, as the index of a row of `timeline.stacks`; -1 if the
     program calls no model.
@@ -168,12 +181,21 @@ def model_forward(run: Run) -> int:
     If there are several models, returns the one whose launches leave the device idle for longest.
     """
     calls, lost = _calls(run), run.lost_to("launch")
-    frame = run.places.frame[calls]
-    calls, frame = calls[frame >= 0], frame[frame >= 0]
-    of, mine = functions(run.timeline), models(run.places)[frame]
+    stack = _forward_stack(run, calls)
+    calls, stack = calls[stack >= 0], stack[stack >= 0]
+    of, mine = functions(run.timeline), models(run.places)[stack]
     by_function = np.zeros(len(run.timeline.stacks), dtype=np.int64)
     np.add.at(by_function, of.row[mine[mine >= 0]], lost[calls[mine >= 0]])
     return int(by_function.argmax()) if by_function.any() else -1
+
+
+def _forward_stack(run: Run, calls: I64) -> I32:
+    """Returns the innermost frame of each call, as a row of `timeline.stacks`; -1 if it is unknown. For a call of a
+    backward operator, it is that of the forward operator.
+    """
+    host = run.timeline.host
+    stack = np.where(host.forward[calls] >= 0, host.stack[host.forward[calls]], -1)
+    return np.where(stack >= 0, stack, host.stack[calls]).astype(np.int32)
 
 
 def _tiny_rows(run: Run) -> list[Group]:

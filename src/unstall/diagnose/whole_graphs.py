@@ -7,7 +7,7 @@ A whole step is preferred to a part of the step. If a framework calls the model,
 
 from __future__ import annotations
 
-from unstall.diagnose.late_launches import around, divide, model_forward
+from unstall.diagnose.late_launches import around, divide, function_place, model_forward
 from unstall.diagnose.loops import goes_around_steps
 from unstall.diagnose.rules.launch_bound import launch_bound
 from unstall.diagnose.rules.tiny_kernels import tiny_kernels
@@ -16,7 +16,6 @@ from unstall.replay.steady import steady_step_ns
 from unstall.result import Finding
 from unstall.what_if.edits import parse
 from unstall.what_if.model import Model
-from unstall.what_if.place import EditPlace
 from unstall.what_if.predict import WORTH
 
 _RULES = ("launch-bound", "tiny-kernels")
@@ -51,7 +50,7 @@ def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[F
     best, edit = functions[0], stretch[0].edit or ""
     best_ns, fewest = _with(model, edit)
     for function in functions[1:]:
-        place = _place(run, function)
+        place = function_place(run, function)
         if place is None or edit == f"graph:{place}":
             continue
         edit = f"graph:{place}"
@@ -76,14 +75,6 @@ def _only_the_model(run: Run) -> int:
     (late,) = divide(run)[0]
     option = run.framework_code.option_for("launch-bound", late.group.place, late.group.rows)
     return model_forward(run) if option is not None and option[1].of_model else -1
-
-
-def _place(run: Run, function: int) -> EditPlace | None:
-    """Returns the place of a function, which is a row of `timeline.stacks`. Returns None if its name is unknown."""
-    timeline = run.timeline
-    line = timeline.stacks.line[function]
-    file, name = (timeline.text(int(column[line])) for column in (timeline.lines.file, timeline.lines.function))
-    return EditPlace(file, function=name) if file and name else None
 
 
 def _with(model: Model, edit: str) -> tuple[float, int]:

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from unstall.frameworks import is_installed, top_module
+from unstall.locate.engine import models
 from unstall.locate.frameworks import AROUND_A_GRAPHED_MODEL, FRAMEWORKS, Framework, Option
 from unstall.locate.functions import named_functions
 from unstall.locate.graphed_model import is_around_a_graphed_model
@@ -22,7 +23,8 @@ from unstall.timeline.grouping import by_text
 
 _MOSTLY = 0.5  # of a finding's events
 _SOME = 0.1  # of them, which are enough to keep the others around them out of a graph
-_OF_LAUNCHES = ("launch-bound", "tiny-kernels")
+_TINY = "tiny-kernels"
+_OF_LAUNCHES = ("launch-bound", _TINY)
 
 
 class FrameworkCode(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -39,7 +41,8 @@ class FrameworkCode(msgspec.Struct, frozen=True, eq=False, dict=True):
         None if there is no such option.
 
         The option must apply to more than half of the finding's events. For an option that captures
-        the model as a CUDA graph, more than a tenth of the events is enough.
+        the model as a CUDA graph, only events of a model count, if the program calls any. More than
+        a tenth of the events is then enough, or more than half if they are tiny kernels.
 
         If one framework calls another, as the Trainer calls Accelerate, only the options of the
         outermost framework count. If several of these options apply, returns the option whose
@@ -63,6 +66,8 @@ class FrameworkCode(msgspec.Struct, frozen=True, eq=False, dict=True):
         stack = places.timeline.host.stack[rows]
         of_launches = rule in _OF_LAUNCHES
         users_loop = of_launches and self._is_own_place(place)
+        has_graph = is_around_a_graphed_model(places, rows)
+        of_a_model = self._are_of_a_model(rows) | (has_graph and rule != _TINY)
         ranked = []
         for framework, option in options:
             mine = self._matching(option.frame)
@@ -70,15 +75,15 @@ class FrameworkCode(msgspec.Struct, frozen=True, eq=False, dict=True):
                 continue
             barrier = places.is_user_frame if option.directly else self._own & (not of_launches)
             found = np.append(nearest(stacks.parent, mine | barrier), -1)[stack]
-            helped = found[np.append(mine, False)[found]]
-            if len(helped) > (_SOME if option.of_model else _MOSTLY) * len(rows):
+            helped = found[np.append(mine, False)[found] & (of_a_model if option.of_model else True)]
+            if len(helped) > (_SOME if option.of_model and rule != _TINY else _MOSTLY) * len(rows):
                 ranked.append((float(np.median(self._depth[helped])), framework, option))
         if not ranked:
             return None
         outermost = min(ranked, key=lambda each: each[0])[1]
         _, _, best = max((each for each in ranked if each[1] is outermost), key=lambda each: each[0])
-        captured = best.of_model and is_around_a_graphed_model(places, rows)
-        return outermost, replace(AROUND_A_GRAPHED_MODEL, rules=best.rules, frame=best.frame) if captured else best
+        around = best.of_model and has_graph
+        return outermost, replace(AROUND_A_GRAPHED_MODEL, rules=best.rules, frame=best.frame) if around else best
 
     def shortens(self, framework: Framework, option: Option, rows: I64) -> bool:
         """Returns whether a step becomes shorter if the user follows the advice of `option`.
@@ -104,6 +109,17 @@ class FrameworkCode(msgspec.Struct, frozen=True, eq=False, dict=True):
         if file is None or self.places.are_named or file in self._programs or not is_installed(file):
             return None
         return top_module(file)
+
+    def _are_of_a_model(self, rows: I64) -> Bool:
+        """Returns, for each event, whether a model makes it, in its forward pass or by an operator of it in the
+        backward pass. If the program calls no model, returns True for all. `rows` are rows of `timeline.host`.
+        """
+        host, model = self.places.timeline.host, models(self.places) >= 0
+        if not model.any():
+            return np.ones(len(rows), dtype=np.bool_)
+        source = np.where(host.forward[rows] >= 0, host.forward[rows], rows)
+        found: Bool = np.append(model, False)[host.stack[source]] | np.append(model, False)[host.stack[rows]]
+        return found
 
     def _is_own_place(self, place: int) -> bool:
         lines = self.places.timeline.lines

@@ -8,7 +8,7 @@ import numpy as np
 
 from unstall.diagnose.changing_shapes import changing_shapes
 from unstall.diagnose.graphed_checks import remedy_without_graph
-from unstall.diagnose.late_launches import Late, divide, usual_length
+from unstall.diagnose.late_launches import Late, divide, function_place, usual_length
 from unstall.diagnose.loops import holds_the_loop, lines_of
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, share
@@ -35,13 +35,15 @@ def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
             function that has most of the idle time.
     """
     lost = run.lost_to("launch")
-    return [_finding(run, late, lost) for late in divide(run, function)[0]]
+    return [_finding(run, late, lost, function) for late in divide(run, function)[0]]
 
 
-def _finding(run: Run, late: Late, lost: I64) -> Finding:
+def _finding(run: Run, late: Late, lost: I64, function: int | None) -> Finding:
     group = late.group
     exposed = int(lost[group.rows].sum())
     fix, safe_if, edit = _remedy(run, group)
+    if edit == "graph" and function is not None and not run.places.is_user_frame[function]:
+        edit = f"graph:{function_place(run, function)}"
     shapes = changing_shapes(run, group) if edit else None
     if shapes:
         fix = f"{shapes.do}; then {fix}"
