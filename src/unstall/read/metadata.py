@@ -121,6 +121,7 @@ class _Predicted(Struct):
 
 class _Launching(Struct):
     launches_block: bool = False
+    tf32_convolutions: bool = False
     free_work: bool = False
 
 
@@ -224,6 +225,7 @@ def meta_of(before: bytes, after: bytes | None, end: int, path: Path) -> Meta:
         step=told.step,
         user=tuple(told.user),
         launches_block=launching.launches_block,
+        tf32_convolutions=launching.tf32_convolutions,
         free_work=launching.free_work,
         free_work_ns=free.free_work_ns,
         free_work_at=free.free_work_at[:LONGEST_NOTE],

@@ -379,6 +379,7 @@ class Meta(msgspec.Struct, frozen=True):
     step: str | None = None  # name or glob of the annotation around one step, if `unstall run` was told it
     user: tuple[str, ...] = ()  # globs of the files that count as the user's code, as `unstall run` was told
     launches_block: bool = False  # each launch waited until its work was done: CUDA_LAUNCH_BLOCKING=1
+    tf32_convolutions: bool = False  # it is known that torch let all convolutions of float32 multiply in TF32
     free_work: bool = False  # work of the host that is not torch's (NumPy, loops) took no time in a simulated run
     free_work_ns: int | None = None  # … how long it took here in a step, if that is known
     free_work_at: str = ""  # … and where most of it was: "at train.py:4"

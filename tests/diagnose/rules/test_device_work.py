@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from findings import found, only, place, result_of
+from msgspec.structs import replace
 from traces import TraceBuilder
 
+from unstall.diagnose.explain import explain
 from unstall.diagnose.rules.device_work import DEVICE_WORK
 
 SGEMM = "ampere_sgemm_128x64_nn"
@@ -49,6 +51,45 @@ def test_products_in_fp32_are_told_with_their_device_time_and_the_line() -> None
     assert "set_float32_matmul_precision" in finding.fix
     assert f"longest {SGEMM}, 200 µs a step" in finding.saw
     assert not finding.harmless
+
+
+FP32_CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize256x64x8_stage3_g1_ffma"
+TF32_CONVOLUTION = "sm90_xmma_wgrad_indexed_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x64x32"
+
+
+def test_each_kind_of_product_has_a_switch_of_its_own() -> None:
+    products, convolutions, both = (
+        only(run_of(*kernels), "fp32-products") for kernels in ([SGEMM], [FP32_CONVOLUTION], [SGEMM, FP32_CONVOLUTION])
+    )
+    assert [each.title.partition(" multiply")[0] for each in (products, convolutions, both)] == [
+        "Matrix products",
+        "Convolutions",
+        "Matrix products and convolutions",
+    ]
+    matmul, conv = "set_float32_matmul_precision('high')", "conv.fp32_precision = 'tf32'"
+    assert [[switch in each.fix for switch in (matmul, conv)] for each in (products, convolutions, both)] == [
+        [True, False],
+        [False, True],
+        [True, True],
+    ]
+
+
+def test_a_convolution_for_which_cudnn_chose_fp32_is_not_advised_what_is_allowed_already() -> None:
+    """With few input channels, for example. Another convolution shows that TF32 is allowed."""
+    assert found(run_of(FP32_CONVOLUTION, TF32_CONVOLUTION), "fp32-products") == []
+    finding = only(run_of(FP32_CONVOLUTION, TF32_CONVOLUTION, SGEMM), "fp32-products")
+    assert (finding.title.partition(" multiply")[0], finding.count) == ("Matrix products", 3)
+
+
+def test_what_the_recording_tells_of_the_setting_counts_too() -> None:
+    timeline = run_of(FP32_CONVOLUTION, SGEMM).timeline()
+    allowed = replace(timeline, meta=replace(timeline.meta, tf32_convolutions=True))
+    (finding,) = (each for each in explain(allowed).result.findings if each.rule == "fp32-products")
+    assert finding.title.startswith("Matrix products multiply in fp32")
+
+
+def test_products_in_tf32_say_nothing_of_convolutions() -> None:
+    assert only(run_of(FP32_CONVOLUTION, TF32), "fp32-products").title.startswith("Convolutions multiply in fp32")
 
 
 @pytest.mark.parametrize("gpu", ["Tesla T4", "Tesla V100-SXM2-16GB", "NVIDIA GeForce RTX 2080 Ti"])

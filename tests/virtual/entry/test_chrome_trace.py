@@ -131,6 +131,11 @@ def test_that_launches_block_comes_back(tmp_path: Path) -> None:
     assert _through_a_file(given, tmp_path / "trace.json").meta.launches_block
 
 
+def test_that_convolutions_may_multiply_in_tf32_comes_back(tmp_path: Path) -> None:
+    given = load(_TRACES / "waits.json.gz").with_meta(tf32_convolutions=True)
+    assert _through_a_file(given, tmp_path / "trace.json").meta.tf32_convolutions
+
+
 def test_that_other_work_took_no_time_comes_back(tmp_path: Path) -> None:
     told = {"free_work": True, "free_work_ns": 11_000_000, "free_work_at": "at train.py:4"}
     meta = _through_a_file(load(_TRACES / "waits.json.gz").with_meta(**told), tmp_path / "trace.json").meta

@@ -83,6 +83,26 @@ def test_a_fused_convolution_that_was_not_measured_is_no_convolution(h200: Measu
     assert h200.cost(Signature(f"aten::{name}", "", (x, weight, None, (1,)), (out,))).kernels
 
 
+@pytest.mark.parametrize(
+    ("dtype", "precisions", "told"),
+    [
+        ("float32", ["", "tf32"], True),
+        ("float32", ["", "ieee"], False),
+        ("float16", [""], False),
+        ("float32", [], False),
+    ],
+)
+def test_whether_all_convolutions_may_multiply_in_tf32_is_known(dtype: str, precisions: list[str], told: bool) -> None:
+    actions = Actions(Fixed())
+    x, weight, out = (
+        TensorSpec(dtype, sizes, contiguous_strides(sizes)) for sizes in ((1, 3, 8, 8), (4, 3, 1, 1), (1, 4, 8, 8))
+    )
+    for precision in precisions:
+        call = Signature("aten::convolution", "", (x, weight, None, (1, 1)), (out,), precision)
+        actions.know(plain(call))
+    assert actions.tf32_convolutions is told
+
+
 def test_a_guess_moves_the_bytes_of_all_tensors(h200: MeasuredCosts) -> None:
     def guess(size: int) -> int:
         x = TensorSpec("float32", (size,), (1,))

@@ -40,6 +40,7 @@ _BEFORE_AMPERE = re.compile(
     r"\b(?:T4|T4G|V100|TITAN V|TITAN RTX|RTX 20\d\d|Quadro RTX|T1000|T2000)\b"
 )  # with tensor cores
 _TF32 = re.compile(r".*(?:tf32|tensorop_s1688gemm)")
+_CONVOLUTION = re.compile(r".*(?:cudnn|convol|fprop|dgrad|wgrad)", re.IGNORECASE)
 _HALF = re.compile(r".*(?:bf16|f16_s1688)")
 _LAYOUT = re.compile(r".*(?:nchwToNhwc|nhwcToNchw|nchw_to_nhwc|nhwc_to_nchw)", re.IGNORECASE)
 _FOREACH = re.compile(r".*(?:multi_tensor_apply|elementwise_kernel|CatArrayBatchedCopy)")
@@ -90,20 +91,7 @@ def _trials(run: Run) -> Iterator[Trial]:
         chosen: Bool = kernels & named(run.timeline, pattern, device.name)
         return chosen
 
-    before_ampere = any(map(_BEFORE_AMPERE.search, run.timeline.meta.devices))
-    yield Trial(
-        "fp32-products",
-        "Matrix products and convolutions multiply in fp32, not on tensor cores",
-        "try torch.autocast('cuda', torch.float16) with torch.amp.GradScaler (this GPU multiplies neither in TF32 nor "
-        "in bfloat16); then measure again"
-        if before_ampere
-        else "try torch.set_float32_matmul_precision('high') and torch.backends.cudnn.conv.fp32_precision = 'tf32', "
-        "which multiply in TF32; or torch.autocast('cuda', torch.bfloat16); then measure again",
-        "the model trains as well with products of 10 bits of mantissa (float16): compare its loss"
-        if before_ampere
-        else "the model trains as well with products of 10 (TF32) or 7 (bfloat16) bits of mantissa: compare its loss",
-        np.flatnonzero(ops(_FP32) & ~ops(_TENSOR_CORES)),
-    )
+    yield _in_fp32(run, ops(_FP32) & ~ops(_TENSOR_CORES), ops(_TF32), ops(_CONVOLUTION))
     yield Trial(
         "tf32-products",
         "Matrix products and convolutions multiply in TF32, at half the rate of bfloat16",
@@ -137,6 +125,40 @@ def _trials(run: Run) -> Iterator[Trial]:
         _rows(run, ops(_ELEMENTWISE) & ~of_optimizer, kernels),
     )
     yield from _larger_batch(run, kernels)
+
+
+def _in_fp32(run: Run, fp32: Bool, tf32: Bool, convolutions: Bool) -> Trial:
+    """Returns the trial of a faster type for products in fp32. If some convolutions multiply in TF32, torch's settings
+    allow it for all of them. cuDNN then chose fp32 for the others, for example because they have few input channels,
+    so they are left out. The same holds for matrix products. Of convolutions, the recording may tell the setting.
+
+    The arguments `fp32`, `tf32` and `convolutions` are masks of the device ops.
+    """
+    switches, slow = [], np.zeros(len(fp32), dtype=np.bool_)
+    for switch, mine, allowed in (
+        ("torch.set_float32_matmul_precision('high')", ~convolutions, False),
+        ("torch.backends.cudnn.conv.fp32_precision = 'tf32'", convolutions, run.timeline.meta.tf32_convolutions),
+    ):
+        if (fp32 & mine).any() and not (tf32 & mine).any() and not allowed:
+            switches.append(switch)
+            slow |= fp32 & mine
+    if any(map(_BEFORE_AMPERE.search, run.timeline.meta.devices)):
+        fix = (
+            "try torch.autocast('cuda', torch.float16) with torch.amp.GradScaler (this GPU multiplies neither in TF32 "
+            "nor in bfloat16); then measure again"
+        )
+        safe_if = "the model trains as well with products of 10 bits of mantissa (float16): compare its loss"
+    else:
+        fix = (
+            f"try {' and '.join(switches)}, which multipl{'y' if len(switches) > 1 else 'ies'} in TF32; or "
+            "torch.autocast('cuda', torch.bfloat16); then measure again"
+        )
+        safe_if = (
+            "the model trains as well with products of 10 (TF32) or 7 (bfloat16) bits of mantissa: compare its loss"
+        )
+    what = {1: "Convolutions" if convolutions[slow].any() else "Matrix products"}
+    title = f"{what.get(len(switches), 'Matrix products and convolutions')} multiply in fp32, not on tensor cores"
+    return Trial("fp32-products", title, fix, safe_if, np.flatnonzero(slow))
 
 
 def _larger_batch(run: Run, kernels: Bool) -> Iterator[Trial]:

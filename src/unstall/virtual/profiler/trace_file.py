@@ -106,6 +106,7 @@ def _head(meta: Meta, metadata: Mapping[str, object]) -> dict[str, object]:
         "plain_step_ns": meta.plain_step_ns,
         "known_error": meta.known_error,
         "launches_block": meta.launches_block or None,
+        "tf32_convolutions": meta.tf32_convolutions or None,
         "free_work": meta.free_work or None,
         "free_work_ns": meta.free_work_ns,
         "free_work_at": meta.free_work_at or None,

@@ -92,6 +92,7 @@ class Actions:
         self._of_signature = Column(np.int64)
         self._needs_memory = Column(np.bool_)
         self._is_convolution = Column(np.bool_)
+        self._convolves_in: set[str] = set()  # the precisions of convolutions of float32
         self._of_code = np.zeros(max(LogCode) + 1, np.int64)
         self._of_code[list(LogCode)] = [self.add(code, self._plain(code)) for code in LogCode]
         host, limits = costs.host, costs.limits
@@ -153,7 +154,10 @@ class Actions:
         self.operators.append(cost)
         self._of_signature.append(number)
         self._needs_memory.append(bool(cost.temporaries or cost.workspaces))
-        self._is_convolution.append(signature.name in CONVOLUTIONS and not on_host)
+        convolves = signature.name in CONVOLUTIONS and not on_host
+        self._is_convolution.append(convolves)
+        if convolves and any(tensor.dtype == "float32" for tensor in signature.tensors):
+            self._convolves_in.add(signature.precision)
 
     def collective(self, collective: Collective) -> int:
         """Adds a collective with the recipe of its kernel (the host instruction and device op to
@@ -222,6 +226,11 @@ class Actions:
     def is_convolution(self) -> np.ndarray:
         """For each signature of an operator: whether it is a convolution on a device. A bool array."""
         return self._is_convolution.rows
+
+    @property
+    def tf32_convolutions(self) -> bool:
+        """Whether there were convolutions of float32, and torch's settings let all of them multiply in TF32."""
+        return bool(self._convolves_in) and "ieee" not in self._convolves_in
 
     def of(self, records: np.ndarray) -> np.ndarray:
         """Returns the number of the recipe (what is simulated) of each record, as an int64 array.

@@ -141,6 +141,7 @@ def timeline_of(
             exact_lines=True,
             frames_at_calls=True,
             launches_block=simulation.actions.launches_block,
+            tf32_convolutions=simulation.actions.tf32_convolutions,
             free_work=options.host == "modelled",
             known_error=simulation.costs.known_error,
             notes=_notes(
