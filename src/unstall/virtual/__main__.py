@@ -25,6 +25,7 @@ def main() -> None:
     words: list[str] = args.program[1:] if args.program[:1] == ["--"] else args.program
     try:
         from unstall.virtual.entry import virtual_gpu
+        from unstall.virtual.machine import current
 
         gpu = virtual_gpu(args.gpu, numerics=args.numerics, host=args.host, warm=args.warm).start()
     except UnstallError as error:
@@ -36,6 +37,10 @@ def main() -> None:
         else:
             sys.path[0] = str(Path(words[0]).resolve().parent)
             runpy.run_path(words[0], run_name="__main__")
+    except Exception as error:
+        if found := current():
+            found.ended_by(error)
+        raise
     finally:
         gpu.stop()
         try:

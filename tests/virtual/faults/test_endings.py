@@ -102,6 +102,20 @@ def test_full_memory_is_told_with_what_holds_it_by_line() -> None:
     assert held == [(line("full_memory", "KEPT"), 100, 5), (line("full_memory", "HELPER"), 40, 1)]
 
 
+def test_an_error_that_the_program_raises_again_after_another_is_told_at_its_own_line() -> None:
+    done = outcome("tried_again")
+
+    assert done.stdout == "half of it is too much, too\n"
+    assert done.finding["where"]["line"] == line("tried_again")
+
+
+def test_the_module_that_runs_a_program_in_its_process_explains_what_ended_it() -> None:
+    command = [sys.executable, "-m", "unstall.virtual", "--explain", "tried_again.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=PROGRAMS, check=False)
+
+    assert f"The program ended at tried_again.py:{line('tried_again')}, as the device's memory was full" in done.stderr
+
+
 def test_full_memory_that_the_program_catches_is_no_finding() -> None:
     done = outcome("full_memory", "caught")
 

@@ -14,12 +14,14 @@ from virtual.simulate.runs import begin
 from unstall.read import load
 from unstall.timeline.columns import FaultKind, Faults, Held, HostKind, Timeline
 from unstall.timeline.fault_details import FaultDetails, unpacked
-from unstall.virtual.faults.fault_log import Ended, of_error
+from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
+from unstall.virtual.faults.fault_log import Ended, FaultLog, of_error
 from unstall.virtual.faults.held import live
 from unstall.virtual.faults.table import details_of
 from unstall.virtual.log import LogCode, RawFault
 from unstall.virtual.profiler.trace_file import write_trace
 from unstall.virtual.simulation.history import Allocated
+from unstall.virtual.simulation.requests import Refusal
 from unstall.virtual.timeline.steps import with_iterations, with_steps
 from unstall.virtual.timeline.window import FOREVER, cut
 
@@ -298,21 +300,60 @@ def test_an_allocation_lives_from_its_record_until_that_of_its_free() -> None:
     assert [part.tolist() for part in live(allocated, 1, 4)] == [[1], [20]]
 
 
+def asked_for(*sizes: int, ended_by: int) -> list[str]:
+    """The operators that the timeline tells as faults, if the program asks for so many MiB, one after the other, and
+    ends by one of the errors.
+    """
+    log, simulator = begin(total_bytes=100 * MIB)
+    for number, size in enumerate(sizes):
+        with log.op(f"aten::ask_{number}"):
+            log.malloc(size * MIB)
+    simulator.now_ns()
+    simulator.ended_by(log.raised[ended_by])
+    timeline = simulator.timeline()
+    return names(timeline, timeline.faults.call)
+
+
+def test_an_error_that_the_program_raises_again_is_that_of_its_own_request() -> None:
+    """Though a later request, for less, failed too."""
+    assert asked_for(300, 200, 150, ended_by=0) == ["aten::ask_0"]
+    assert asked_for(300, 200, 150, ended_by=1) == ["aten::ask_1"]
+
+
+def test_of_requests_with_one_text_the_one_at_the_errors_line_ended_the_program() -> None:
+    log = FaultLog()
+    log.refused += [Refusal(record, 0, 0, OutOfMemoryError("full")) for record in range(3)]
+    try:
+        raise FullError("full")
+    except FullError as error:
+        raised, at = error, (__file__, error.__traceback__.tb_lineno if error.__traceback__ else 0)
+    lines = {0: (__file__, 1), 1: at, 2: None}
+    log.end_by(raised, FullError, lambda refusal: lines[refusal.record])
+    assert log.refusal is log.refused[1]
+    log.end_by(raised, FullError, lambda refusal: None)
+    assert log.refusal is log.refused[2]
+
+
+def kind_of(error: BaseException) -> Ended | None:
+    found = of_error(error, FullError)
+    return found[0] if found else None
+
+
 def test_the_error_that_ends_a_program_is_looked_for_in_what_it_came_from() -> None:
     fault, plain = RuntimeError(SAID), ValueError("no more")
     plain.__cause__ = KeyError("a key")
     plain.__cause__.__context__ = fault
 
-    assert of_error(plain, FullError) == of_error(fault, FullError) == Ended.FAULT
-    assert of_error(FullError("full"), FullError) == Ended.MEMORY
-    assert of_error(ValueError("else"), FullError) is None
+    assert kind_of(plain) == kind_of(fault) == Ended.FAULT
+    assert kind_of(FullError("full")) == Ended.MEMORY
+    assert kind_of(ValueError("else")) is None
 
 
 def test_an_error_that_goes_round_in_circles_ends_the_search() -> None:
     first, second = ValueError("a"), ValueError("b")
     first.__context__, second.__context__ = second, first
 
-    assert of_error(first, FullError) is None
+    assert kind_of(first) is None
 
 
 def test_columns_of_no_faults_have_the_types_of_the_table() -> None:

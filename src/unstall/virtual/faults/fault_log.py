@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
+from unstall.frameworks import OURS
 from unstall.virtual.log import LogCode, RawFault
 from unstall.virtual.simulation.requests import Refusal
 
 _SAID = "device-side assert triggered"
 _LONGEST_CHAIN = 100
+_MOST_REFUSED = 1_000
 
 
 class Ended(Enum):
@@ -53,16 +57,42 @@ class FaultLog:
 
     Attributes:
         ended: The kind of device error that ended the program; None if none did.
-        refusal: The last request for device memory that failed; None if none did.
+        refused: The requests for device memory that failed, in order; of very many, the last ones.
+        refusal: The one whose error ended the program; None if none did.
     """
 
     def __init__(self) -> None:
         self.ended: Ended | None = None
+        self.refused: deque[Refusal] = deque(maxlen=_MOST_REFUSED)
         self.refusal: Refusal | None = None
         self._asserts: list[tuple[int, int, int, int, int, int]] = []
         self._notices: dict[int, int] = {}
         self._raw: list[RawFault] = []
         self._length = 0
+
+    def end_by(
+        self,
+        error: BaseException,
+        out_of_memory: type[BaseException],
+        line_of: Callable[[Refusal], tuple[str, int] | None],
+    ) -> None:
+        """Notes whether `error`, which ends the program, is a device error, and with which request for memory it came.
+
+        A program may catch such an error, ask for less memory, and raise the first error again if this fails too. So
+        the request is found by the error's text, and of requests that failed with one text, by the line.
+
+        Args:
+            error: The error that ends the program.
+            out_of_memory: The class of torch's out-of-memory error.
+            line_of: Returns the file and the line at which a request was made; None if they are unknown.
+        """
+        found = of_error(error, out_of_memory)
+        self.ended, self.refusal = found[0] if found else None, None
+        if found is None or found[0] != Ended.MEMORY or not self.refused:
+            return
+        text, line = str(found[1]), _raised_at(found[1])
+        alike = [each for each in self.refused if str(each.error) in text] or list(self.refused)
+        self.refusal = next((each for each in reversed(alike) if line_of(each) == line), alike[-1])
 
     @property
     def known(self) -> int:
@@ -97,9 +127,9 @@ class FaultLog:
         ]
 
 
-def of_error(error: BaseException, out_of_memory: type[BaseException]) -> Ended | None:
-    """Returns which kind of device error ended the program: the first in the chain that leads from
-    an exception to its causes. Returns None if there is none.
+def of_error(error: BaseException, out_of_memory: type[BaseException]) -> tuple[Ended, BaseException] | None:
+    """Returns the device error that ended the program, after its kind: the first in the chain that
+    leads from an exception to its causes. Returns None if there is none.
 
     Args:
         error: The exception that ended the program.
@@ -110,8 +140,14 @@ def of_error(error: BaseException, out_of_memory: type[BaseException]) -> Ended 
         if chain is None:
             break
         if isinstance(chain, out_of_memory):
-            return Ended.MEMORY
+            return Ended.MEMORY, chain
         if _SAID in str(chain):
-            return Ended.FAULT
+            return Ended.FAULT, chain
         chain = chain.__cause__ or chain.__context__
     return None
+
+
+def _raised_at(error: BaseException) -> tuple[str, int] | None:
+    """Returns the file and the line at which an error was raised, or None if that is unknown."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    return next((at for at in reversed(frames) if not at[0].startswith(OURS)), None)

@@ -22,7 +22,6 @@ from unstall.virtual.allocator.settings import checked_settings_text
 from unstall.virtual.clock_log import ClockLog
 from unstall.virtual.costs.measured_costs import costs_of
 from unstall.virtual.costs.model import Costs, HostCosts, OperatorCost
-from unstall.virtual.faults.fault_log import of_error
 from unstall.virtual.faults.places import FailedAt, failures
 from unstall.virtual.log import LogCode, LogSource, Stack
 from unstall.virtual.options import MachineOptions
@@ -35,7 +34,7 @@ from unstall.virtual.simulation.log_reader import LogReader
 from unstall.virtual.simulation.measured_host import MeasuredHost
 from unstall.virtual.simulation.mixed_host import MixedHost
 from unstall.virtual.simulation.modelled_host import ModelledHost
-from unstall.virtual.simulation.requests import growth
+from unstall.virtual.simulation.requests import Refusal, growth
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.simulation.this_host import host_scale, telling_ns
 
@@ -118,7 +117,7 @@ class Simulator:
                 read.at_ns = ns
         requests = self.simulation.requests
         for refusal in requests.take_refusals():
-            self._log.faults.refusal = refusal
+            self._log.faults.refused.append(refusal)
             self._refuse(refusal.allocation, refusal.error)
         for device in requests.devices:
             self._set_headroom(device)
@@ -156,7 +155,13 @@ class Simulator:
         """Notes whether `error`, which ends the program, is a device error. The timeline's faults
         then say which fault led to it.
         """
-        self._log.faults.ended = of_error(error, _torch_error())
+        with self._log.lock:
+            self._log.faults.end_by(error, _torch_error(), self._line_of)
+
+    def _line_of(self, refusal: Refusal) -> tuple[str, int] | None:
+        happened = self.simulation.history.happened.whole()
+        stack = self._stack(int(happened.stack[refusal.record])) if refusal.record < len(happened) else ()
+        return next(((code.co_filename, line_at(code, offset)) for code, offset in stack), None)
 
     def failures(self) -> list[FailedAt]:
         """Returns the assertions that failed in kernels so far, in the order in which they failed."""
