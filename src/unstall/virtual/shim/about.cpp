@@ -74,8 +74,9 @@ About::About(const c10::OperatorHandle& op)
   draws = op.hasTag(at::Tag::nondeterministic_seeded) && generator < 0;
   host_tensors = takes_host_tensors.count(name.name) != 0;
   substitute = substitute_for(name);
-  structured = meta_kernel(name) != nullptr;
-  shapes = substitute ? nullptr : meta_kernel(name);
+  const auto* kernel_of_shapes = meta_kernel(name);
+  structured = kernel_of_shapes != nullptr;
+  shapes = substitute ? nullptr : kernel_of_shapes;
   overwrites = overwriting.count(name.name) != 0;
   asserts = asserts_values(name);
   checks = name.name == "aten::all" || name.name == "aten::_is_all_true";
