@@ -33,6 +33,29 @@ def test_data_types_that_cuda_lacks_are_refused(code: str, words: str) -> None:
     assert _said(code).startswith(f"NotImplementedError: {words} not implemented for ")
 
 
+@pytest.mark.parametrize(
+    ("code", "kernel"),
+    [
+        ("functional.elu(", "elu_cuda"),
+        ("functional.gelu(", "GeluCUDAKernelImpl"),
+        ("torch.exp(", "exp_cuda"),
+        ("torch.sigmoid(", "sigmoid_cuda"),
+        ("torch.nn.functional.interpolate(", "upsample_nearest2d_out_frame"),
+        ("torch.mode(", "cuda_mode"),
+    ],
+)
+def test_a_data_type_that_both_lack_is_refused_in_the_name_of_cudas_kernel(code: str, kernel: str) -> None:
+    assert _said(code).startswith(f'NotImplementedError: "{kernel}" not implemented for ')
+
+
+def test_of_a_type_that_cuda_alone_has_it_says_that_the_virtual_gpu_lacks_it() -> None:
+    assert _said("torch.tan(") == (
+        "NotImplementedError: the virtual GPU cannot run aten::tan for 'ComplexHalf': it "
+        "computes by kernels of the CPU, "
+        "and torch's for this operator lack this type"
+    )
+
+
 def test_cudnn_convolves_no_integers() -> None:
     assert _said("functional.conv2d(") == "RuntimeError: getCudnnDataTypeFromScalarType() not supported for Long"
 

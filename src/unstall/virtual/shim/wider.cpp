@@ -1,5 +1,6 @@
 #include "call.h"
 
+#include "lacking_types.h"
 #include "log.h"
 
 #include <ATen/core/List.h>
@@ -7,7 +8,6 @@
 
 #include <set>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -86,25 +86,25 @@ class Widened {
 };
 
 // Operators whose kernels lack a type of halves.
-struct Lacking {
+struct LackHalves {
   Lock lock;
   std::set<std::tuple<std::string, std::string, at::ScalarType>> known;
 };
 
-Lacking& lacking() {
-  static auto* all = new Lacking;
+LackHalves& lack_halves() {
+  static auto* all = new LackHalves;
   return *all;
 }
 
 bool is_lacking(const c10::OperatorName& name, at::ScalarType type) {
-  std::lock_guard guard(lacking().lock);
-  return lacking().known.count({name.name, name.overload_name, type}) != 0;
+  std::lock_guard guard(lack_halves().lock);
+  return lack_halves().known.count({name.name, name.overload_name, type}) != 0;
 }
 
-// The error of AT_DISPATCH's macros, which check the type before the kernel does anything.
+// AT_DISPATCH's macros check the type before the kernel does anything.
 bool says_lacking(const c10::NotImplementedError& error, at::ScalarType type) {
-  return std::string_view(error.what_without_backtrace()).find(
-             std::string("not implemented for '") + c10::toString(type) + "'") != std::string_view::npos;
+  const auto lacking = Lacking::of(error);
+  return lacking && lacking->type == c10::toString(type);
 }
 
 } // namespace
@@ -127,7 +127,9 @@ void run_wider(
   }
 }
 
-void run_kernel(
+namespace {
+
+void run_wider_if_needed(
     const c10::OperatorHandle& op, const Substitute* substitute, c10::DispatchKeySet keys, Stack* stack) {
   size_t first = stack->size() - op.schema().arguments().size();
   at::ScalarType type = at::kFloat;
@@ -144,8 +146,21 @@ void run_kernel(
   stack->resize(first);
   stack->insert(stack->end(), arguments.begin(), arguments.end());
   run_wider(op, substitute, keys, stack, type);
-  std::lock_guard guard(lacking().lock);
-  lacking().known.insert({op.operator_name().name, op.operator_name().overload_name, type});
+  std::lock_guard guard(lack_halves().lock);
+  lack_halves().known.insert({op.operator_name().name, op.operator_name().overload_name, type});
+}
+
+} // namespace
+
+void run_kernel(
+    const c10::OperatorHandle& op, const Substitute* substitute, c10::DispatchKeySet keys, Stack* stack) {
+  try {
+    run_wider_if_needed(op, substitute, keys, stack);
+  } catch (const c10::NotImplementedError& error) {
+    const auto lacking = Lacking::of(error);
+    if (!lacking) throw;
+    raise_as_cuda(op.operator_name(), *lacking);
+  }
 }
 
 } // namespace unstall
