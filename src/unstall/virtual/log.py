@@ -196,6 +196,9 @@ class LogSource(Protocol):
         computed, in order of the first search. Half of the elements are assumed to be found.
         """
 
+    def divisions_by_zero(self) -> Sequence[int]:
+        """Returns the numbers of the stacks at which the program divided integers by zero, in order of the first."""
+
     def this_thread(self) -> int:
         """Returns the number that the log gives to the calling thread."""
 

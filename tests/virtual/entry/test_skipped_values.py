@@ -206,3 +206,24 @@ with unstall.virtual_gpu("h200", numerics="skip"):
 
 def test_masks_of_small_tensors_are_known_through_all_operators(tmp_path: Path) -> None:
     assert _told(_MASKS, tmp_path) == [[256, 1], [256, 254]]
+
+
+_DIVIDES = """\
+import json
+import unstall
+with unstall.virtual_gpu("h200", numerics="skip") as gpu:
+    import torch
+    count = torch.ones(4096, 4096, device="cuda").sum().long()
+    told = [(8 // count).item(), (torch.tensor(8, device="cuda") // 0).item()]
+told += [note for note in gpu.timeline().meta.notes if "divided by zero" in note]
+print(json.dumps(told))
+"""
+
+
+def test_an_unknown_divisor_gives_an_unknown_quotient_and_not_that_of_a_division_by_zero(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(_DIVIDES)
+    command = [sys.executable, "-W", "ignore", "train.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    unknown, known, note = json.loads(done.stdout)
+    assert (unknown, known) == (0, 2**32 - 1)
+    assert note.startswith("integers are divided by zero, at train.py:6: ")

@@ -152,6 +152,9 @@ class Log:
     def assumed_finds(self) -> Sequence[int]:
         return ()
 
+    def divisions_by_zero(self) -> Sequence[int]:
+        return ()
+
     def this_thread(self) -> int:
         return self.thread
 

@@ -3,6 +3,7 @@
 #include "asserts.h"
 #include "device_values.h"
 #include "devices.h"
+#include "division.h"
 #include "meta_kernels.h"
 #include "tensors.h"
 
@@ -79,6 +80,7 @@ About::About(const c10::OperatorHandle& op)
   shapes = substitute ? nullptr : kernel_of_shapes;
   overwrites = overwriting.count(name.name) != 0;
   asserts = asserts_values(name);
+  divides = divides_integers(name);
   checks = name.name == "aten::all" || name.name == "aten::_is_all_true";
   tf32 = tf32_setting(name);
   if (searching.count(name.name)) search.emplace("cudnn::search_" + name.name.substr(name.name.find("::") + 2));

@@ -2,6 +2,7 @@
 
 #include "asserts.h"
 #include "device_values.h"
+#include "division.h"
 #include "faults.h"
 #include "kernels.h"
 #include "operators.h"
@@ -205,10 +206,11 @@ class OperatorCall {
   }
 
   // Computes from the zeros that the program reads of values that were not computed. False, with nothing computed, if
-  // that raises, as a division of integers does.
+  // that raises or divides integers by them.
   bool run_of_zeros() {
     for (const Tensor& tensor : all_read())
       if (origin_of(tensor) == Origin::MISSING) computed([&] { to_cpu(tensor).zero_(); });
+    if (divides_by_zero()) return false;
     std::vector<Tensor> written = all_written();
     const Stack before = arguments();
     try {
@@ -220,6 +222,15 @@ class OperatorCall {
     for (const Tensor& tensor : written) was_written(tensor, Origin::ASSUMED);
     for_each_result([](const Tensor& tensor) { was_written(tensor, Origin::ASSUMED); });
     return true;
+  }
+
+  bool divides_by_zero() {
+    if (!about_.divides) return false;
+    const Stack before = arguments();
+    convert_all(to_cpu, c10::kCPU);
+    const auto odd = odd_division(about_, *stack_);
+    take_back(before);
+    return odd && odd->by_zero();
   }
 
   static bool has_kernel(const OperatorHandle& op, const About& about, c10::DispatchKey key) {
@@ -245,7 +256,27 @@ class OperatorCall {
     OnDevice on_device(device);
     SameThreads threads;
     AsDevice as_device;
+    if (about.divides) run_division(op, about, device, stack);
+    else run_kernel(op, about, keys_of_cpu(op), stack);
+  }
+
+  static void run_division(const OperatorHandle& op, const About& about, int device, Stack& stack) {
+    const size_t first = stack.size() - about.written.size();
+    const auto odd = odd_division(about, stack);
+    if (odd) stack[first + 1] = odd->divisor();
     run_kernel(op, about, keys_of_cpu(op), stack);
+    if (!odd) return;
+    computed([&] { odd->put_right(stack[first].toTensor()); });
+    const bool for_shapes = capturing_here(device);
+    if (odd->by_zero() && !for_shapes) divides_by_zero_here();
+  }
+
+  // `stack`: ends in arguments on the CPU.
+  static std::optional<OddDivision> odd_division(const About& about, const Stack& stack) {
+    const size_t count = about.written.size();
+    return computed([&] {
+      return OddDivision::in(about.name, c10::ArrayRef<IValue>(stack.data() + stack.size() - count, count));
+    });
   }
 
   // Calls act(tensor, whether the operator reads its values) for each argument.

@@ -20,7 +20,7 @@ struct About {
   OpName number;
   c10::SmallVector<bool, 8> written, out; // of each argument
   bool any_written = false, view = false, draws = false, host_tensors = false, scalars = false,
-       overwrites = false, asserts = false, checks = false, structured = false;
+       overwrites = false, asserts = false, checks = false, structured = false, divides = false;
   bool elementwise = false; // and torch has a Meta kernel in Python alone
   int generator = -1, output_size = -1; // which arguments these are
   Refusals refusals;

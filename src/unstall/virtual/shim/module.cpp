@@ -2,6 +2,7 @@
 #include "asserts.h"
 #include "device_values.h"
 #include "devices.h"
+#include "division.h"
 #include "faults.h"
 #include "kernels.h"
 #include "nccl.h"
@@ -110,6 +111,7 @@ PYBIND11_MODULE(_shim, m) {
   m.def("stacks", [](uint32_t first) { return py::reinterpret_steal<py::object>(stacks_from(first)); });
   m.def("unknown_reads", unknown_reads);
   m.def("assumed_finds", assumed_finds);
+  m.def("divisions_by_zero", divisions_by_zero);
   m.def("now_ns", now_ns);
   m.def("moment", [] {
     Moment here = moment_here();

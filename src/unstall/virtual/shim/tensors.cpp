@@ -3,6 +3,7 @@
 #include "devices.h"
 #include "log.h"
 #include "memory.h"
+#include "places.h"
 #include "simulator.h"
 
 #include <ATen/EmptyTensor.h>
@@ -15,7 +16,6 @@
 #include <algorithm>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 
 namespace unstall {
 namespace {
@@ -180,30 +180,9 @@ bool covers_storage(const Tensor& tensor) {
 
 namespace {
 
-// Places in the program, by the numbers of their stacks, in order of their first use.
-class Places {
- public:
-  // Adds the current place, and warns of it if it is a new one.
-  void add_here(const char* message) {
-    int32_t here = stack_here();
-    {
-      std::lock_guard guard(lock_);
-      if (!known_.insert(here).second) return;
-      stacks_.push_back(here);
-    }
-    warn_at(here, message);
-  }
-
-  std::vector<int32_t> stacks() {
-    std::lock_guard guard(lock_);
-    return stacks_;
-  }
-
- private:
-  Lock lock_;
-  std::unordered_set<int32_t> known_;
-  std::vector<int32_t> stacks_;
-};
+void warn_here(Places& places, const char* message) {
+  if (auto here = places.add_here()) warn_at(*here, message);
+}
 
 Places& reads_of_unknown() {
   static auto* places = new Places;
@@ -218,7 +197,8 @@ Places& searches_of_unknown() {
 } // namespace
 
 void warn_unknown() {
-  reads_of_unknown().add_here(
+  warn_here(
+      reads_of_unknown(),
       "the virtual GPU skips numerics, and a value that was not computed is read here: it is 0, and comparisons with "
       "it may be wrong. If the program depends on it, compute it: --numerics real, or numerics=\"real\"");
 }
@@ -237,7 +217,8 @@ int64_t assumed_found(int64_t elements) {
 }
 
 void warn_assumed() {
-  searches_of_unknown().add_here(
+  warn_here(
+      searches_of_unknown(),
       "the virtual GPU skips numerics, and values that were not computed are searched here: half of the elements are "
       "taken to be found. If the program depends on it, compute them: --numerics real, or numerics=\"real\"");
 }

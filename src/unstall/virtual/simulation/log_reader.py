@@ -128,6 +128,10 @@ class LogReader:
         """
         return self._stacks_of(self._source.assumed_finds())
 
+    def divisions_by_zero(self) -> list[Stack]:
+        """Returns the stacks at which the program divided integers by zero, in order of the first."""
+        return self._stacks_of(self._source.divisions_by_zero())
+
     def forked(self) -> None:
         """Stops reading in a forked child process. There, nothing is logged any more, and the virtual
         clock does not advance.

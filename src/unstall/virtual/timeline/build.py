@@ -43,7 +43,7 @@ from unstall.virtual.simulation.log_reader import LogReader
 from unstall.virtual.simulation.simulate import Simulation
 from unstall.virtual.timeline.collectives import collectives_table, groups_of
 from unstall.virtual.timeline.host_rows import CALLS, HostRows, host_rows, shapes_of
-from unstall.virtual.timeline.notes import host_note, values_notes
+from unstall.virtual.timeline.notes import division_notes, host_note, values_notes
 from unstall.virtual.timeline.stack_rows import stack_of_records, stack_rows
 from unstall.virtual.timeline.streams_note import streams_note
 from unstall.virtual.timeline.uploads import calls_of, uploads_table
@@ -148,6 +148,7 @@ def timeline_of(
                 simulation,
                 host_note(simulation, stacks, options.host, folder),
                 *values_notes(options.numerics, log.unknown_reads(), log.assumed_finds(), folder),
+                *division_notes(log.divisions_by_zero(), folder),
                 streams_note(simulation, stacks, folder),
             ),
         ),

@@ -60,6 +60,22 @@ def values_notes(
     ]
 
 
+def division_notes(divisions: Sequence[Stack], folder: str) -> list[str]:
+    """Returns a note on the program's divisions of integers by zero, if there are any.
+
+    Args:
+        divisions: The stacks at which the program divided integers by zero.
+        folder: The folder in which the program was started.
+    """
+    lines = _lines(divisions, folder)
+    if not lines:
+        return []
+    return [
+        f"integers are divided by zero, at {lines}: CUDA raises no error, and leaves the result undefined. Here it is "
+        "an H200's"
+    ]
+
+
 def _lines(stacks: Sequence[Stack], folder: str) -> str:
     """Returns the program's lines in these stacks, as a list in words; "" if there is none."""
     places = (own_place(stack, folder) for stack in stacks)
