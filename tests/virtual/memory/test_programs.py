@@ -57,7 +57,10 @@ def test_torch_gives_the_history_and_names_the_gpu(tmp_path: Path) -> None:
     facts = json.loads(run(tmp_path, "history", gpu="t4"))
     assert facts["trace"][:2] == [["segment_alloc", 2 << 20], ["alloc", 4_000]]
     assert [action for action, _ in facts["trace"]][2:4] == ["free_requested", "free_completed"]
-    assert facts["frame"] == ["history.py", 8, "<module>"]
+    here = ["history.py", 8, "<module>"]
+    assert facts["frame"] == here
+    assert facts["of blocks"] == [["active_allocated", here], ["inactive"]]
+    assert (facts["of the segment"], facts["of a freed block"]) == ([here], [])
     assert facts["left"] == 0
     assert facts["name"] == "Tesla T4"
     assert facts["capability"] == [7, 5]

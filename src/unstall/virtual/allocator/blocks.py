@@ -63,6 +63,9 @@ class Block:
         event_count: How many CUDA events must be done before the block is free.
         searches_when_freed: How often the pool had been searched for a free block, at the time when
             this block was freed.
+        stack: The number of the Python stack at which the block was allocated, if the memory
+            history keeps it; else -1.
+        segment_stack: The same of the segment, in its first block.
     """
 
     address: int
@@ -78,6 +81,8 @@ class Block:
     stream_uses: dict[int, None] = field(default_factory=dict)
     event_count: int = 0
     searches_when_freed: int = 0
+    stack: int = -1
+    segment_stack: int = -1
 
     @property
     def is_split(self) -> bool:
@@ -97,6 +102,7 @@ class Block:
 def split_front(block: Block, size: int) -> Block:
     """Makes a new block of the first `size` bytes of `block`, and returns it. `block` becomes the rest."""
     front = Block(block.address, size, block.stream, block.pool, block.segment, mapped=block.mapped)
+    front.segment_stack, block.segment_stack = block.segment_stack, -1
     link(block.prev, front)
     link(front, block)
     block.address += size
@@ -122,7 +128,7 @@ def absorb(block: Block, neighbour: Block | None) -> int:
         return 0
     (block.pool.free if neighbour.mapped else block.pool.unmapped).remove(neighbour)
     if neighbour is block.prev:
-        block.address = neighbour.address
+        block.address, block.segment_stack = neighbour.address, neighbour.segment_stack
         link(neighbour.prev, block)
     else:
         link(block, neighbour.next)

@@ -14,6 +14,7 @@ from unstall.virtual.allocator.addresses import AddressSpace, TopDownAddresses
 from unstall.virtual.allocator.best_fit import best_fit, should_split
 from unstall.virtual.allocator.blocks import Block, BlockPool, PoolId, Pools, PrivatePool, absorb, split_front
 from unstall.virtual.allocator.device_memory import DeviceMemory
+from unstall.virtual.allocator.kept_stacks import KeptStacks
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError, out_of_memory_message
 from unstall.virtual.allocator.segments import Observer, Segments, TraceEntry
 from unstall.virtual.allocator.settings import SMALL_SIZE, UNLIMITED, AllocatorSettings
@@ -39,6 +40,7 @@ class CachingAllocator:
         *,
         events: StreamEvents | None = None,
         observer: Observer | None = None,
+        stacks: KeptStacks | None = None,
         addresses: AddressSpace | None = None,
         other_bytes: int = 0,
         device: int = 0,
@@ -51,6 +53,7 @@ class CachingAllocator:
             events: The CUDA events by which the allocator learns whether other streams have
                 finished with a block. None for events that are done at once.
             observer: A function that is called with each new entry of torch's memory history.
+            stacks: The stacks that the memory history keeps. None for none.
             addresses: Hands out the addresses of segments. None for addresses as on Linux.
             other_bytes: How much memory the CUDA context and other programs take.
             device: The device's index.
@@ -63,7 +66,8 @@ class CachingAllocator:
         self._memory = DeviceMemory(total_bytes, other_bytes, addresses or TopDownAddresses())
         self._statistics = Statistics()
         self._max_split_size_at_start = self.settings.max_split_size
-        self._segments = Segments(self._memory, self._statistics, observer)
+        self._stacks = stacks or KeptStacks()
+        self._segments = Segments(self._memory, self._statistics, observer, self._stacks)
         self._observer = observer
         self._pending = PendingFrees(events or DoneAtOnce(), self._free_now)
         self._pools = Pools()
@@ -118,7 +122,7 @@ class CachingAllocator:
         block.allocated = False
         statistics.let_go(is_small, block.size)
         if self._observer:
-            self._tell("free_requested", block)
+            self._tell("free_requested", block, block.stack)
         if block.size >= self.settings.max_split_size:
             statistics.oversize_allocations.change(-1)
         if block.stream_uses:
@@ -269,7 +273,7 @@ class CachingAllocator:
 
     def memory_snapshot(self) -> list[dict[str, object]]:
         """Returns the segments and their blocks as torch.cuda.memory_snapshot() does, sorted by
-        address, but without stack frames.
+        address. Stacks are numbers.
         """
         blocks = [*self._active, *(block for pool in self._all_pools() for block in pool.free)]
         return segments_of(blocks, self.device)
@@ -336,10 +340,10 @@ class CachingAllocator:
             statistics.inactive_split_bytes.change(is_small, -block.size)
             statistics.inactive_split.change(is_small, -1)
         block.allocated = True
-        block.requested_size = requested_size
+        block.requested_size, block.stack = requested_size, self._stacks.of_block()
         self._active[block] = None
         if self._observer:
-            self._tell("alloc", block)
+            self._tell("alloc", block, None)
         statistics.handed_out(is_small, block.size, requested_size)
         if block.size >= self.settings.max_split_size:
             statistics.oversize_allocations.change(1)
@@ -349,7 +353,8 @@ class CachingAllocator:
         """Merges a block that no stream uses with its free neighbours, and puts the merged block into its pool."""
         statistics, is_small = self._statistics, block.pool.is_small
         if self._observer:
-            self._tell("free_completed", block)
+            self._tell("free_completed", block, block.stack)
+        block.stack = -1
         statistics.freed(is_small, block.size, block.requested_size)
         before, after = absorb(block, block.prev), absorb(block, block.next)
         del self._active[block]
@@ -420,7 +425,8 @@ class CachingAllocator:
     def _out_of_memory(self, block_size: int, stream: int) -> OutOfMemoryError:
         self._statistics.num_ooms += 1
         if self._observer:
-            self._observer(TraceEntry("oom", self._memory.free_bytes, block_size, stream))
+            stack = self._stacks.of_entry()
+            self._observer(TraceEntry("oom", self._memory.free_bytes, block_size, stream, stack))
         private = [pool for owner in self._private_pools.values() for pool in owner.pools]
         return OutOfMemoryError(
             out_of_memory_message(
@@ -435,6 +441,7 @@ class CachingAllocator:
             )
         )
 
-    def _tell(self, action: str, block: Block) -> None:
+    def _tell(self, action: str, block: Block, allocated: int | None) -> None:
         assert self._observer is not None
-        self._observer(TraceEntry(action, block.address, block.requested_size, block.stream))
+        stack = self._stacks.of_entry(allocated)
+        self._observer(TraceEntry(action, block.address, block.requested_size, block.stream, stack))

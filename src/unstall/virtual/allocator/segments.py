@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from unstall.virtual.allocator.blocks import Block, BlockPool, ExpandableSegment, absorb, link, split_front
 from unstall.virtual.allocator.device_memory import DeviceMemory
+from unstall.virtual.allocator.kept_stacks import KeptStacks
 from unstall.virtual.allocator.settings import LARGE_SEGMENT, SMALL_SEGMENT, round_up
 from unstall.virtual.allocator.statistics import Statistics
 
@@ -20,7 +21,7 @@ class TraceEntry:
         address: The address of the block or segment; for "oom", the free bytes of the device.
         size: The size in bytes.
         stream: The stream of the block or segment.
-        stack: The number of the Python stack that made it do so; -1 if it is unknown.
+        stack: The number of the Python stack that made it do so; -1 if it is unknown or not kept.
     """
 
     action: str
@@ -37,9 +38,12 @@ Observer = Callable[[TraceEntry], None]
 class Segments:
     """All segments of one device. Keeps the statistics up to date when a segment is reserved or given back."""
 
-    def __init__(self, memory: DeviceMemory, statistics: Statistics, observer: Observer | None) -> None:
+    def __init__(
+        self, memory: DeviceMemory, statistics: Statistics, observer: Observer | None, stacks: KeptStacks
+    ) -> None:
         self._memory = memory
         self._statistics = statistics
+        self._stacks = stacks
         self.observer = observer
 
     @property
@@ -67,7 +71,7 @@ class Segments:
         if size >= max_split_size:
             self._statistics.oversize_segments.change(1)
         self._tell("segment_alloc", address, size, stream)
-        return Block(address, size, stream, pool)
+        return Block(address, size, stream, pool, segment_stack=self._stacks.of_block())
 
     def free(self, block: Block, max_split_size: int) -> None:
         """Does what `cudaFree` does, for a free block that is a whole segment. `max_split_size` is
@@ -79,7 +83,7 @@ class Segments:
         self._statistics.segment.change(block.pool.is_small, -1)
         if block.size >= max_split_size:
             self._statistics.oversize_segments.change(-1)
-        self._tell("segment_free", block.address, block.size, block.stream)
+        self._tell("segment_free", block.address, block.size, block.stream, block.segment_stack)
 
     def expand(self, pool: BlockPool, stream: int, size: int) -> Block | None:
         """Maps pages after the free end of an expandable segment, or into a new one, until they are
@@ -148,6 +152,7 @@ class Segments:
             pool.unmapped.add(rest)
             block.size = mapped_size
         block.mapped = True
+        block.segment_stack = self._stacks.of_block()
         absorb(block, block.prev)
         absorb(block, block.next)
         pool.add_free(block)
@@ -164,6 +169,7 @@ class Segments:
         size = (block.end - start) // segment.page * segment.page
         if size <= 0:
             return
+        segment_stack = block.segment_stack
         pool.free.remove(block)
         if start > block.address:
             pool.add_free(split_front(block, start - block.address))
@@ -176,7 +182,7 @@ class Segments:
         absorb(block, block.next)
         self._memory.unmap(size)
         self._given_back(pool, size)
-        self._tell("segment_unmap", start, size, block.stream)
+        self._tell("segment_unmap", start, size, block.stream, segment_stack)
         if block.is_split:
             pool.unmapped.add(block)
         else:
@@ -195,9 +201,9 @@ class Segments:
         if pool.owner:
             pool.owner.reserved_bytes.change(pool.is_small, size)
 
-    def _tell(self, action: str, address: int, size: int, stream: int) -> None:
+    def _tell(self, action: str, address: int, size: int, stream: int, reserved: int | None = None) -> None:
         if self.observer:
-            self.observer(TraceEntry(action, address, size, stream))
+            self.observer(TraceEntry(action, address, size, stream, self._stacks.of_entry(reserved)))
 
 
 def _idle_bytes(block: Block | None, enough: int) -> int:

@@ -9,7 +9,8 @@ from unstall.virtual.allocator.blocks import Block
 
 def segments_of(blocks: Iterable[Block], device: int) -> list[dict[str, object]]:
     """Returns one dict for each segment, sorted by address, in the form of
-    `torch.cuda.memory_snapshot()`.
+    `torch.cuda.memory_snapshot()`, but with `stack` in place of `frames`: the number of the stack
+    at which a segment or block was allocated, or -1.
 
     An expandable segment has one dict for each range of pages that are mapped side by side.
     `blocks` are all blocks of the device.
@@ -33,12 +34,14 @@ def _segment(head: Block, device: int) -> dict[str, object]:
         "segment_type": "small" if head.pool.is_small else "large",
         "segment_pool_id": owner.pool_id if owner else (0, 0),
         "is_expandable": head.segment is not None,
+        "stack": head.segment_stack,
         "blocks": [
             {
                 "address": block.address,
                 "size": block.size,
                 "requested_size": block.requested_size,
                 "state": _state(block),
+                "stack": block.stack,
             }
             for block in blocks
         ],

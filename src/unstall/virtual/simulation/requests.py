@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from unstall.virtual.allocator.addresses import TopDownAddresses
 from unstall.virtual.allocator.blocks import Block, PoolId
 from unstall.virtual.allocator.caching import CachingAllocator, DriverCall
+from unstall.virtual.allocator.kept_stacks import Context, KeptStacks
 from unstall.virtual.allocator.out_of_memory import OutOfMemoryError
 from unstall.virtual.allocator.segments import TraceEntry
 from unstall.virtual.allocator.settings import LARGE_SEGMENT, AllocatorSettings
@@ -63,7 +64,8 @@ class Requests:
 
     Attributes:
         refused: The number of failed requests whose errors the program gets only at a later call.
-        stack: The number of the Python stack of the record that is being handled; -1 if it is unknown.
+        stacks: The Python stack of the record that is being handled, as far as the memory history
+            keeps it.
     """
 
     def __init__(self, facts: DeviceFacts, settings: str, host: DriverCalls, data: DataNumbers) -> None:
@@ -90,7 +92,7 @@ class Requests:
         self._history: dict[int, deque[TraceEntry]] = {}
         self._refusals: list[Refusal] = []
         self.refused = 0
-        self.stack = -1
+        self.stacks = KeptStacks()
 
     def allocator(self, device: int) -> CachingAllocator:
         """Returns the caching allocator of `device`. Creates it if the device has none yet."""
@@ -102,6 +104,7 @@ class Requests:
                 self._facts.total_bytes,
                 self._settings,
                 events=events,
+                stacks=self.stacks,
                 addresses=addresses,
                 other_bytes=self._facts.context_bytes,
                 device=device,
@@ -121,15 +124,16 @@ class Requests:
         """The numbers of the devices that have an allocator, in ascending order."""
         return sorted(self._allocators)
 
-    def record_history(self, most_entries: int | None) -> None:
+    def record_history(self, most_entries: int | None, context: Context = Context.ALL) -> None:
         """Starts to record what each allocator does, as torch.cuda.memory._record_memory_history
         does.
 
         Args:
-            most_entries: How many entries are kept for each device: the last ones. None stops
-                recording.
+            most_entries: How many entries are kept for each device: the last ones. None for no
+                entries.
+            context: Which stacks are kept.
         """
-        self._most_entries = most_entries
+        self._most_entries, self.stacks.context = most_entries, context
         for device in self.devices:
             self._observe(device)
 
@@ -345,7 +349,7 @@ class Requests:
         else:
             entries = deque(self._history.get(device, ()), maxlen=self._most_entries)
             self._history[device] = entries
-            self._allocators[device].observe(lambda entry: entries.append(replace(entry, stack=self.stack)))
+            self._allocators[device].observe(entries.append)
 
     def _taken(self, record: int, allocator: CachingAllocator, stream: int, size: int) -> Block:
         block = allocator.malloc(size, stream)

@@ -101,7 +101,7 @@ class Server:
         columns = (mine[name].tolist() for name in ("code", "device", "stream", "a", "b", "id", "stack"))
         requests, number, on_streams = self.requests, batch.number, _ON_STREAMS.tolist()
         for row, code_, device, stream, a, b, id_, stack in zip(rows.tolist(), *columns, strict=True):
-            self._row, requests.stack = row, stack
+            self._row, requests.stacks.now = row, stack
             if code_ == LogCode.MALLOC:
                 requests.malloc(number + row, device, stream, a, b)
             elif code_ == LogCode.FREE:

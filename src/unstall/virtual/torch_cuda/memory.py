@@ -92,7 +92,8 @@ def memory_names(runtime: Runtime) -> dict[str, object]:
 
     def segments_of(device: int) -> Iterator[dict[str, Any]]:
         with runtime.allocator(device) as allocator:
-            return _segments(allocator.memory_snapshot())
+            segments = allocator.memory_snapshot()
+        return _segments(segments, history)
 
     def snapshot(pool: tuple[int, ...] | None = None) -> dict[str, object]:
         pool_id, with_traces = ((pool[0], pool[1]), len(pool) < 3 or pool[2]) if pool else (ALL_POOLS, True)
@@ -168,12 +169,17 @@ class _Allocator:
     """What `torch.cuda` returns when it is asked for the current allocator. There is only one."""
 
 
-def _segments(segments: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yields the segments in torch's form: streams are CUDA's pointers, and stacks that are missing are empty lists."""
+def _segments(segments: Sequence[Mapping[str, Any]], history: MemoryHistory) -> Iterator[dict[str, Any]]:
+    """Yields the segments in torch's form: streams are CUDA's pointers, and stacks are lists of frames."""
     for segment in segments:
-        blocks = [{**block, "frames": block.get("frames", [])} for block in segment["blocks"]]
+        blocks = [_with_frames(block, history) for block in segment["blocks"]]
         pointer = stream_pointer(segment["device"], segment["stream"])
-        yield {**segment, "stream": pointer, "frames": segment.get("frames", []), "blocks": blocks}
+        yield {**_with_frames(segment, history), "stream": pointer, "blocks": blocks}
+
+
+def _with_frames(part: Mapping[str, Any], history: MemoryHistory) -> dict[str, Any]:
+    others = {name: value for name, value in part.items() if name != "stack"}
+    return {**others, "frames": history.frames(part["stack"])}
 
 
 def _untyped_storage(size: int, device: int) -> torch.UntypedStorage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from unstall.virtual.allocator.kept_stacks import Context
 from unstall.virtual.torch_cuda.runtime import Runtime
 from unstall.virtual.torch_cuda.streams import stream_pointer
 
@@ -32,7 +33,7 @@ class MemoryHistory:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._enabled = self._with_frames = False
+        self._enabled = False
         self._skipped: frozenset[str] = frozenset()
         self._metadata = ""
 
@@ -45,6 +46,10 @@ class MemoryHistory:
         with self._runtime.simulator.simulated() as simulation:
             entries = simulation.requests.history(device)
         return [self._entry(device, entry) for entry in entries if entry.action not in self._skipped]
+
+    def frames(self, stack: int) -> list[dict[str, object]]:
+        """Returns the frames of a stack that the history keeps, in the form of a memory snapshot; [] for -1."""
+        return self._runtime.simulator.frames(stack) if stack >= 0 else []
 
     def names(self) -> dict[str, object]:
         """Returns the functions of `torch._C` for the history of the allocator, as `{name: function}`."""
@@ -70,12 +75,15 @@ class MemoryHistory:
     ) -> None:
         if enabled not in (None, "state", "all"):
             raise RuntimeError("expected state to be 'state', 'all', or None")
+        if context not in (None, "state", "alloc", "all"):
+            raise RuntimeError("expected context to be 'state', 'alloc', 'all', or None")
         unknown = set(skip_actions or ()) - ACTIONS
         if unknown:
             raise ValueError(f"Unknown trace action {sorted(unknown)[0]!r}")
         with self._runtime.simulator.simulated() as simulation:
-            simulation.requests.record_history(max_entries if enabled == "all" else None)
-        self._enabled, self._with_frames = enabled is not None, context is not None
+            kept = Context[context.upper()] if enabled is not None and context is not None else Context.NEVER
+            simulation.requests.record_history(max_entries if enabled == "all" else None, kept)
+        self._enabled = enabled is not None
         self._skipped = frozenset(skip_actions or ())
 
     def _record_legacy(self, enabled: bool, _context: bool = True, max_entries: int = 1, *_rest: object) -> None:
@@ -91,5 +99,5 @@ class MemoryHistory:
             address: entry.address,
             "size": entry.size,
             "stream": stream_pointer(device, entry.stream),
-            "frames": self._runtime.simulator.frames(entry.stack) if self._with_frames else [],
+            "frames": self.frames(entry.stack),
         }
