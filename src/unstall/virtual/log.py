@@ -78,6 +78,8 @@ class LogCode(IntEnum):
     COLLECTIVE = 30  # a: the number of the collective in the simulation
     CLOCK = 31  # a: the number of a read of the clock, whose time is found when the record is simulated
     WORK = 28  # id: the signature of an operator that computed on the CPU; a: the threads that the program set, or 0
+    GIVE = 33  # a: the number of this moment, at about which it is written: ns of CLOCK_MONOTONIC
+    TAKE = 34  # a: the number of the moment of another thread after which this thread goes on, or begins
     CALL = 32  # a: how many times as long as usual it takes; flags: TorchCall
 
 
@@ -258,8 +260,8 @@ def chosen(*codes: int) -> np.ndarray:
     return table
 
 
-OF_ITS_THREAD = chosen(LogCode.ADVANCE, LogCode.CLOCK, LogCode.CALL)
-"""The kinds of records that no other thread and no device has to do with, such as a sleep."""
+OF_ITS_THREAD = chosen(LogCode.ADVANCE, LogCode.CLOCK, LogCode.CALL, LogCode.GIVE, LogCode.TAKE)
+"""The kinds of records that no device and no thread of autograd has to do with, such as a sleep."""
 
 
 def records_of(data: bytes) -> np.ndarray:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from virtual.simulate.runs import begin
 
-from unstall.virtual.log import NO_PYTHON
+from unstall.virtual.log import NO_PYTHON, LogCode
 from unstall.virtual.timeline.free_work import with_free_work
 
 MS = 1_000_000
@@ -45,3 +47,26 @@ def test_waiting_for_autograd_s_threads_is_no_work() -> None:
             log.thread, log.stack = 0, -1
             log.launch(1_000)
     assert with_free_work(simulator.timeline(), simulator, 0).meta.free_work_ns is None
+
+
+def test_work_of_a_thread_that_is_joined_counts_as_far_as_the_main_thread_waits_for_it() -> None:
+    log, simulator = begin()
+    log.frames.append([(sys._getframe().f_code, 0)])
+    log.stack = 0
+    for step in range(4):
+        with log.mark(f"ProfilerStep#{step}"):
+            log.launch(1_000)
+            started = log.host_ns
+            log.write(LogCode.GIVE, started)
+            log.host_ns += 2 * MS  # both threads work
+            log.launch(1_000)
+            log.host_ns += 3 * MS
+            log.thread = step + 1
+            log.write(LogCode.TAKE, started)
+            ended = log.host_ns
+            log.write(LogCode.GIVE, ended)
+            log.thread = 0
+            log.write(LogCode.TAKE, ended)
+            log.launch(1_000)
+    usual = with_free_work(simulator.timeline(), simulator, 0).meta.free_work_ns
+    assert usual == pytest.approx(5 * MS, rel=0.01)

@@ -144,6 +144,61 @@ def test_who_waits_for_an_event_was_handed_it_once_it_was_recorded(code: LogCode
     assert (wait[1], launch[1] - wait[2]) == (record[2], 0)
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_a_thread_begins_when_it_was_started_and_who_joins_it_goes_on_when_it_has_ended(read: bool) -> None:
+    log, simulator = begin()
+    log.frames.append([(sys._getframe().f_code, 0)])
+    log.stack = 0
+    log.write(LogCode.ADVANCE, 10_000)
+    log.write(LogCode.GIVE, 1)
+    log.write(LogCode.ADVANCE, 20_000)  # meanwhile
+    if read:
+        simulator.drain()
+    log.thread = 1
+    log.write(LogCode.TAKE, 1)
+    log.write(LogCode.ADVANCE, 50_000)
+    log.write(LogCode.GIVE, 2)
+    if read:
+        simulator.drain()
+    log.thread = 0
+    log.write(LogCode.TAKE, 2)
+    log.write(LogCode.ADVANCE, 5_000)
+    slept = [(start, end) for _, start, end in calls(simulator.timeline(), HostKind.PYTHON)]
+    assert slept == [(0, 10_000), (10_000, 30_000), (60_000, 65_000), (10_000, 60_000)]
+
+
+def test_who_joins_a_thread_that_has_long_ended_does_not_wait() -> None:
+    log, simulator = begin()
+    log.write(LogCode.GIVE, 1)
+    log.thread = 1
+    log.write(LogCode.TAKE, 1)
+    log.write(LogCode.ADVANCE, 5_000)
+    log.write(LogCode.GIVE, 2)
+    log.thread = 0
+    log.write(LogCode.ADVANCE, 20_000)
+    log.write(LogCode.TAKE, 2)
+    log.write(LogCode.ADVANCE, 1_000)
+    assert max(end for _, _, end in calls(simulator.timeline(), HostKind.PYTHON)) == 21_000
+
+
+def test_on_a_measured_host_a_thread_works_from_its_start_on_and_who_joins_it_does_not_work_meanwhile() -> None:
+    log, simulator = begin(host="measured")
+    log.frames.append([(sys._getframe().f_code, 0)])
+    log.stack = 0
+    log.write(LogCode.ADVANCE, 1_000)
+    log.host_ns = 100_000
+    log.write(LogCode.GIVE, 101_000)
+    log.thread, log.host_ns = 1, 400_000  # after 300 us of work
+    log.write(LogCode.TAKE, 101_000)
+    log.write(LogCode.GIVE, 402_000)
+    log.thread = 0
+    log.write(LogCode.TAKE, 402_000)
+    log.write(LogCode.ADVANCE, 1_000)
+    ends = [end for _, _, end in calls(simulator.timeline(), HostKind.PYTHON)]
+    worked, between_records = 100_000, 1_000
+    assert ends == [1_000, 1_000 + worked + 300_000 + 2 * between_records + 1_000]
+
+
 def test_so_has_who_asks_whether_it_is_done() -> None:
     log, simulator = begin()
     log.thread = 1

@@ -28,6 +28,7 @@ _OPERATORS = chosen(LogCode.OP_BEGIN, LogCode.OP_END)
 _NEVER = chosen(
     *(LogCode.MARK_BEGIN, LogCode.MARK_END, LogCode.PIN, LogCode.ADVANCE),
     *(LogCode.ASSERT, LogCode.NOTICE, LogCode.COLLECTIVE_CALL, LogCode.CLOCK, LogCode.CALL),
+    *(LogCode.GIVE, LogCode.TAKE),
 )
 _ENOUGH_PARTS = 256
 """How many parts of the log are compressed together. A part can be small: a program that reads its clock ends one."""

@@ -132,8 +132,43 @@ Moment moment_here() {
   return {stack, now, computing_until(thread, now)};
 }
 
+namespace {
+
+struct HandOver {
+  int64_t begins_after = 0;
+  bool has_records = false;
+};
+thread_local HandOver hand_over;
+
+} // namespace
+
+int64_t give() {
+  static std::atomic<int64_t> latest{0};
+  if (!logging()) return 0;
+  if (hand_over.begins_after) return hand_over.begins_after;
+  int64_t before = latest, number;
+  do number = std::max(now_ns(), before + 1);
+  while (!latest.compare_exchange_weak(before, number));
+  write({.code = Code::GIVE, .a = number});
+  return number;
+}
+
+int64_t give_at_end() {
+  return hand_over.has_records ? give() : hand_over.begins_after;
+}
+
+void take_over(int64_t given) {
+  if (given) write({.code = Code::TAKE, .a = given});
+}
+
+void begin_after(int64_t given) {
+  hand_over.begins_after = given;
+}
+
 void write(const Entry& entry) {
   if (!logging()) return;
+  hand_over.has_records = true;
+  take_over(std::exchange(hand_over.begins_after, 0));
   auto& thread = this_thread();
   Record record{};
   // The Python code sleeps, not the innermost operator.

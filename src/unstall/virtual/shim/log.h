@@ -26,7 +26,8 @@ class Lock : public std::mutex {
 enum class Code : uint8_t {
   OP_BEGIN = 0, OP_END, MARK_BEGIN, MARK_END, LAUNCH, COPY, MALLOC, FREE, USE_STREAM, EVENT_RECORD, EVENT_WAIT,
   SYNC_EVENT, SYNC_STREAM, SYNC_DEVICE, EMPTY_CACHE, CAPTURE_BEGIN, CAPTURE_END, GRAPH_LAUNCH, GRAPH_FREE, PIN, SLEEP,
-  ADVANCE, ASSERT = 26, NOTICE, WORK, COLLECTIVE_CALL, COLLECTIVE, CLOCK, CALL,
+  ADVANCE, ASSERT = 26, NOTICE, WORK, COLLECTIVE_CALL, COLLECTIVE, CLOCK, CALL, GIVE,
+  TAKE,
 };
 
 // Flags of COPY: the direction in the low bits (0 is from one device to another), and how it was called.
@@ -75,6 +76,14 @@ struct Entry {
 bool logging();
 void set_logging(bool on);
 void write(const Entry& entry);
+
+// A moment of this thread after which other threads begin or go on, as a number: about its time of CLOCK_MONOTONIC. 0 if
+// nothing is logged.
+int64_t give();
+int64_t give_at_end(); // of a thread that ends: 0 if it has no records
+void take_over(int64_t given); // this thread goes on after that moment
+// This thread begins after that moment. Its first record tells, since the log knows no threads without records.
+void begin_after(int64_t given);
 
 // Nothing names this event any more.
 void event_gone(int64_t event);

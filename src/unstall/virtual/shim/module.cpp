@@ -126,6 +126,10 @@ PYBIND11_MODULE(_shim, m) {
   m.def("append", append, arg("code"), arg("device") = -1, arg("stream") = 0, arg("a") = 0, arg("b") = 0,
         arg("id_or_name") = py::none(), arg("flags") = 0);
 
+  m.def("give", give);
+  m.def("give_at_end", give_at_end);
+  m.def("take_over", take_over, arg("given"));
+  m.def("begin_after", begin_after, arg("given"));
   m.def("let_autograd_end", let_autograd_end, py::call_guard<py::gil_scoped_release>());
   m.def("set_telling_ns", [](int64_t ns) { telling_ns = ns; }, arg("ns"));
   m.def("set_threads", set_threads, arg("count"));

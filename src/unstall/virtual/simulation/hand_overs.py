@@ -2,9 +2,10 @@
 
 - An autograd thread runs no Python. It runs while the thread that called `backward()` waits, and
   that thread goes on when the autograd thread has finished.
-- A Python thread begins after all records that other threads wrote before its first record. From
-  then on it runs independently. If it waits for an event that another thread records, it goes on
-  once the event is recorded.
+- A Python thread begins when its creator starts it. If that is unknown, it begins after all records
+  that other threads wrote before its first record. From then on it runs independently. If it waits
+  for an event that another thread records, it goes on once the event is recorded; if it joins
+  another thread, once that has ended.
 - A thread of a process group (such as gloo's) runs no Python either. For each collective, the
   caller makes a stream wait and passes it to that thread, and then that thread begins the
   collective.
@@ -22,6 +23,7 @@ from unstall.virtual.log import NO_PYTHON, OF_ITS_THREAD, LogCode, chosen
 from unstall.virtual.simulation.captures import Place
 
 _OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
+_OF_MOMENTS = chosen(LogCode.GIVE, LogCode.TAKE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,8 @@ class HandOvers:
         self._known.add(current)
         if new and _begins_a_collective(record):
             self._of_groups.add(current)
+        if new and record["code"] == LogCode.TAKE:
+            return -1  # `MomentHandOvers` knows
         before = self._turn
         if current in self._of_groups or (_is_apart(record) and before >= 0 and current not in self._waiting):
             return before if new else -1
@@ -250,6 +254,32 @@ class EventHandOvers:
         """Forgets CUDA events that no later record refers to."""
         for event in events:
             self._thread.pop(event, None)
+
+
+class MomentHandOvers:
+    """Remembers the moments of threads after which others begin or go on."""
+
+    def __init__(self) -> None:
+        self._given: dict[int, tuple[int, int]] = {}  # by number: (thread, instruction)
+        self._rows: dict[int, int] = {}
+
+    def joins(self, records: np.ndarray) -> list[Join]:
+        """Returns a `Join` for each record of the shim's log that comes after a moment of another thread."""
+        found: list[Join] = []
+        self._rows = {}
+        rows = np.flatnonzero(_OF_MOMENTS[records["code"]])
+        columns = (rows, records["a"][rows], records["thread"][rows], records["code"][rows])
+        for row, number, thread, code in zip(*(column.tolist() for column in columns), strict=True):
+            if code == LogCode.GIVE:
+                self._given[number], self._rows[number] = (thread, -1), row
+            elif number in self._given:
+                giver, instruction = self._given[number]
+                found.append(Join(row, giver, self._rows.get(number, -1), instruction))
+        return found
+
+    def remember(self, ends: I64) -> None:
+        """Does what `HandOvers.remember` does, for the moments."""
+        self._given |= {number: (self._given[number][0], int(ends[row]) - 1) for number, row in self._rows.items()}
 
 
 def _begins_a_collective(record: np.void) -> bool:

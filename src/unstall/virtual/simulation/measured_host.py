@@ -14,7 +14,8 @@ from unstall.virtual.simulation.host_clock import Moment, previous
 
 class MeasuredHost:
     """A host clock that uses the times of this machine. It leaves out the time in which values of
-    tensors were computed, and the time that the simulation took.
+    tensors were computed, and the time that the simulation took. A thread that joins another one does
+    not work meanwhile.
 
     Attributes:
         scale: The factor by which measured times are multiplied, except times of sleep.
@@ -31,9 +32,10 @@ class MeasuredHost:
 
     def work(self, records: np.ndarray, usual: I64, woken: Bool, begun: Bool) -> I64:
         now = records["host_ns"].astype(np.int64)
-        before = previous(records["thread"], now, self._last, -1)
+        own = before = previous(records["thread"], now, self._last, -1)
         in_log = np.append(self._end or now[0], now[:-1]) if len(now) else now
         before = np.where(woken | (before < 0), in_log, before)
+        before = np.where(records["code"] == LogCode.TAKE, np.maximum(records["a"], own), before)
         self._end = int(now[-1]) if len(now) else self._end
         slept = np.where(records["code"] == LogCode.ADVANCE, records["a"], 0)
         passed = now - before - records["computing_ns"] - slept - self._take_left_out(records["thread"])

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import HostCosts
-from unstall.virtual.log import NO_PYTHON, LogCode, Stack, Within
+from unstall.virtual.log import NO_PYTHON, LogCode, Stack, Within, chosen
+from unstall.virtual.simulation.aside import Aside
 from unstall.virtual.simulation.bytecode_paths import units_between
 from unstall.virtual.simulation.free_work import FreeWork
 from unstall.virtual.simulation.host_clock import Moment, by_thread, previous
@@ -25,6 +26,8 @@ _NOTED_NS = 100_000
 Smaller differences are noise.
 """
 _MAIN_THREAD = 0
+_WITH_THEIR_PYTHON = chosen(LogCode.CALL, LogCode.GIVE, LogCode.TAKE)
+"""The kinds of records whose cost, which may be 0, has that of the Python code before them."""
 _MOST_NODES = 2
 """The most nodes that autograd records for one operator. An operator in place on a view has two."""
 
@@ -39,7 +42,7 @@ class ModelledHost:
     needs. Freeing a tensor that another thread has made costs extra, for the same reason.
 
     Other work, such as loops, NumPy and other libraries, costs nothing. `free` has the real time that
-    such work took on the main thread.
+    such work took on the main thread, and on other threads while the main thread joined them.
     """
 
     scale = 1.0
@@ -61,6 +64,7 @@ class ModelledHost:
         self._served_at: dict[int, int] = {}  # by thread: how many at its last record
         self._kept_nodes = 0  # how many nodes were recorded, and not run since
         self._freed_nodes = 0  # how many nodes the threads of autograd have freed whose memory was not used since
+        self._aside = Aside()
         self._makers: dict[int, int] = {}  # by allocation: the thread that made it
 
     def know(self, stacks: Sequence[Stack]) -> None:
@@ -77,7 +81,7 @@ class ModelledHost:
         work[begun] += costs.engine
         nodes = self._recorded(records, begins)
         work += costs.recorded * nodes + (costs.foreign_recorded - costs.recorded) * self._from_another(nodes, ran)
-        moves, before = records["code"] != LogCode.CALL, stack.copy()  # a call's cost has its Python code
+        moves, before = ~_WITH_THEIR_PYTHON[records["code"]], stack.copy()
         before[moves] = previous(records["thread"][moves], stack[moves], self._last, _UNKNOWN)
         units, cold = self._ran(records, begins & ~of_autograd, before, stack)
         work += np.rint(units * self._unit_ns(cold)).astype(np.int64)
@@ -87,9 +91,11 @@ class ModelledHost:
         served = self._served + np.cumsum(of_autograd)
         waited = served > previous(records["thread"], served, self._served_at, 0)  # for a backward pass
         self._served = int(served[-1]) if len(served) else self._served
-        outside = (records["thread"] == _MAIN_THREAD) & (records["within"] == Within.NO_OPERATOR) & ~waited
-        for row in np.flatnonzero(outside & (real - work > _NOTED_NS)).tolist():
-            self.free.add(int(before[row]), int(stack[row]), self._records + row, int(real[row] - work[row]))
+        outside = (records["within"] == Within.NO_OPERATOR) & ~waited & ~of_autograd
+        beyond = np.where(outside & (real - work > _NOTED_NS), real - work, 0)
+        self._aside.wait(records, beyond)
+        for row in np.flatnonzero((records["thread"] == _MAIN_THREAD) & (beyond > 0)).tolist():
+            self.free.add(int(before[row]), int(stack[row]), self._records + row, int(beyond[row]))
         self._records += len(records)
         return work
 

@@ -17,7 +17,7 @@ from unstall.virtual.log import LogCode, RawSignature, Stack, chosen
 from unstall.virtual.simulation.actions import Actions
 from unstall.virtual.simulation.captures import Place
 from unstall.virtual.simulation.first_uses import FirstUses
-from unstall.virtual.simulation.hand_overs import EventHandOvers, HandOvers, Join
+from unstall.virtual.simulation.hand_overs import EventHandOvers, HandOvers, Join, MomentHandOvers
 from unstall.virtual.simulation.history import History
 from unstall.virtual.simulation.host_clock import HostClock
 from unstall.virtual.simulation.log_batch import Insertions, LogBatch
@@ -119,6 +119,7 @@ class Simulation:
         self.arrived: dict[int, int] = {}
         self._turns = HandOvers()
         self._handed = EventHandOvers()
+        self._moments = MomentHandOvers()
         self._engine = begin(costs.limits.queue_capacity, fills_gaps=True)
         self._threads = 1
         self._simulated_threads = 0
@@ -252,6 +253,7 @@ class Simulation:
         event = _events(records, captured)
         joins, woken, begun = self._turns.joins(records)
         joins += self._handed.joins(records, event, self.events)
+        joins += self._moments.joins(records)
         joins.sort(key=attrgetter("row"))
         for copy, number in batch.events.items():
             if first <= copy < until:
@@ -288,6 +290,7 @@ class Simulation:
         if joins:
             target[position[recipe == self.actions.join] - base] = self._turns.targets(joins, ends_of_own)
         self._turns.remember(ends_of_own)
+        self._moments.remember(ends_of_own)
         stream_row = self._streams_of(code, of_row, rows.device, rows.stream)
 
         data = batch.data(self.server.data, first, until)[row[of_row] - first]

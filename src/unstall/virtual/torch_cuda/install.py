@@ -28,6 +28,7 @@ from unstall.virtual.torch_cuda.patched_torch import (
 from unstall.virtual.torch_cuda.process_groups import process_group_names
 from unstall.virtual.torch_cuda.profiling import profiling_names
 from unstall.virtual.torch_cuda.properties import CUDA_VERSION
+from unstall.virtual.torch_cuda.python_threads import order_threads
 from unstall.virtual.torch_cuda.runtime import ForkGuard, Runtime
 from unstall.virtual.torch_cuda.shared_storages import share_storages
 from unstall.virtual.torch_cuda.streams import stream_names, sync_debug_names
@@ -79,4 +80,5 @@ def finish(torch: ModuleType) -> None:
     log_host_reads(torch, shim)
     follow_threads(torch, shim)
     order_backwards(shim)
+    order_threads(shim)
     log_host_work(torch, shim)
