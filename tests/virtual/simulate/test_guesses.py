@@ -77,6 +77,11 @@ def test_any_call_has_a_cost_that_the_simulation_can_use(h200: MeasuredCosts, si
     assert guess.host_ns >= 0  # some operators only call others
 
 
+def test_a_transform_of_nothing_has_a_cost(h200: MeasuredCosts) -> None:
+    empty = TensorSpec("complex64", (2, 0), (1, 1))
+    assert h200.cost(Signature("aten::_fft_c2c", "", (empty, (1,), 0, True), (empty,))).host_ns >= 0
+
+
 @pytest.mark.parametrize("name", ["cudnn_convolution_relu", "miopen_convolution_add_relu"])
 def test_a_fused_convolution_that_was_not_measured_is_no_convolution(h200: MeasuredCosts, name: str) -> None:
     x, weight, out = (TensorSpec("float32", sizes, contiguous_strides(sizes)) for sizes in ((), (4,), (2, 4)))

@@ -258,7 +258,7 @@ def _transform(kind: str, signature: Signature, result: TensorSpec) -> tuple[str
     whole = result if "c2r" in kind else x  # of the real numbers, or of the complex ones
     along = tuple(dim % len(x.sizes) for dim in signature.value(1, (-1,)) or (-1,))
     length = prod(whole.sizes[dim] for dim in along)
-    rest = length
+    rest = max(length, 1)
     for factor in (2, 3, 5, 7):
         while rest % factor == 0:
             rest //= factor
