@@ -106,8 +106,8 @@ CPU_PREFIX = "cpu "
 
 
 class TorchCall(IntEnum):
-    """Flags of a CALL record: what torch did that takes the host time, though it called no operator and asked nothing
-    of the device. `HostCosts` has a cost of the same name for each.
+    """Flags of a CALL record. Each is a kind of work of torch's own code. It takes the host time, but calls no operator
+    and asks nothing of the device. `HostCosts` has its cost, in a field of the same name.
     """
 
     CURRENT_STREAM = 0  # also of the default stream: torch makes a new object each time
