@@ -123,6 +123,17 @@ class TorchCall(IntEnum):
     CHOOSE_ATTENTION = 10  # `sdpa_kernel`, at its begin and at its end
     WALK = 11  # what `nn.Module.parameters()` and others do for each module
     SET_MODE = 12  # what `nn.Module.train()` does for each module
+    SEED = 13  # `torch.manual_seed`
+    SEED_DEVICE = 14  # `torch.cuda.manual_seed`
+    RNG_STATE = 15  # `torch.cuda.get_rng_state`
+    NO_GRAD = 16  # entering and leaving it, as the next three
+    ENABLE_GRAD = 17
+    INFERENCE_MODE = 18
+    SWITCH_DEVICE = 19  # `with torch.cuda.device(…)`
+    SET_DEVICE = 20
+    CURRENT_DEVICE = 21
+    IDENTITY = 22  # a call of `nn.Identity`
+    SAVE_STATE = 23  # what `nn.Module.state_dict()` does for each module
 
 
 class CopyFlag(IntFlag):

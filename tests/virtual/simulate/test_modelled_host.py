@@ -21,6 +21,7 @@ FOREIGN_RECORDED = 2_000
 USE, COLD_USE = 20, 60
 COSTS = replace(
     HOST,
+    nested=0,
     node=NODE,
     recorded=RECORDED,
     foreign_recorded=FOREIGN_RECORDED,

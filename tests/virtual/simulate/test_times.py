@@ -48,6 +48,22 @@ def test_what_torch_does_without_an_operator_takes_the_time_of_each_thing_that_i
     assert simulator.now_ns() == 3 * HOST.parameter + HOST.set_stream + 2 * HOST.clock_read
 
 
+def test_an_operator_that_only_makes_a_view_takes_the_host_its_own_time_except_within_another() -> None:
+    def taken(name: str) -> int:
+        log, simulator = begin()
+        with log.op(name):
+            pass
+        return simulator.now_ns() - HOST.operator_end - HOST.clock_read
+
+    assert taken("aten::mul") == HOST.operator
+    assert taken("aten::detach") < HOST.operator < taken("aten::view") < taken("aten::slice")
+    log, simulator = begin()
+    with log.op("aten::reshape"), log.op("aten::view"):
+        pass
+    inner = HOST.nested + 2 * HOST.operator_end + HOST.clock_read
+    assert simulator.now_ns() == taken("aten::reshape") + inner
+
+
 def test_kernels_of_an_operator_are_a_launch_each() -> None:
     log, simulator = begin()
     log.launch(10, kernels=3, host_ns=700)

@@ -194,8 +194,8 @@ class HostCosts:
     synchronize_device: int = 7_000
     """A call that synchronises a whole device, if its work is done already."""
     current_stream: int = 4_500
-    """What the costs from here to `set_mode` are charged for is told by `log.TorchCall`. They are medians of an H200's
-    host (`benchmarks/host_calls.py`).
+    """What the costs from here to `save_state` are charged for is told by `log.TorchCall`. They are medians of an
+    H200's host (`benchmarks/host_calls.py`).
     """
     set_stream: int = 2_700
     new_stream: int = 750
@@ -210,6 +210,17 @@ class HostCosts:
     choose_attention: int = 8_800
     walk: int = 900
     set_mode: int = 2_050
+    seed: int = 108_000
+    seed_device: int = 1_700
+    rng_state: int = 2_300
+    no_grad: int = 1_750
+    enable_grad: int = 850
+    inference_mode: int = 2_000
+    switch_device: int = 750
+    set_device: int = 480
+    current_device: int = 370
+    identity: int = 1_100
+    save_state: int = 2_000
     graph_launch: int = 4_800
     graph_node: int = 8
     capture: int = 1_200

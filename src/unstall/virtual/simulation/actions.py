@@ -14,6 +14,7 @@ from unstall.replay.program import WHOLE
 from unstall.replay.program import Code as Do
 from unstall.timeline.columns import CopyDirection, DeviceKind, HostMemory
 from unstall.virtual.costs.families.convolutions import OPERATORS as CONVOLUTIONS
+from unstall.virtual.costs.host_operators import begin_ns
 from unstall.virtual.costs.model import Costs, Kernel, OperatorCost
 from unstall.virtual.costs.signature import Signature, parse
 from unstall.virtual.log import (
@@ -90,6 +91,7 @@ class Actions:
         self.job: tuple[int, int] | None = None
         self._on_host: dict[int, Signature] = {}
         self._of_signature = Column(np.int64)
+        self._of_operator = Column(np.int64)
         self._needs_memory = Column(np.bool_)
         self._is_convolution = Column(np.bool_)
         self._convolves_in: set[str] = set()  # the precisions of convolutions of float32
@@ -158,6 +160,16 @@ class Actions:
         self._is_convolution.append(convolves)
         if convolves and any(tensor.dtype == "float32" for tensor in signature.tensors):
             self._convolves_in.add(signature.precision)
+
+    def know_operator(self, name: str) -> None:
+        """Adds the next name of an operator or annotation in the shim's log, with the recipe of the begin of such an
+        operator. Names are numbered in the order in which they are added.
+        """
+        ns = begin_ns(name, self.costs.host)
+        key = ("begin", ns)
+        found = self.recipes.find(key)
+        step = RecipeStep(Do.CALL, work=ns)
+        self._of_operator.append(self.add(key, [step]) if found is None else found)
 
     def collective(self, collective: Collective) -> int:
         """Adds a collective with the recipe of its kernel (the host instruction and device op to
@@ -240,6 +252,8 @@ class Actions:
         result: np.ndarray = self._of_code[code]
         rows = np.flatnonzero(code == LogCode.LAUNCH)
         result[rows] = self._of_signature.rows[records["id"][rows]]
+        begins = np.flatnonzero((code == LogCode.OP_BEGIN) & (records["id"] >= 0))
+        result[begins] = self._of_operator.rows[records["id"][begins]]
         for row in np.flatnonzero(_BY_WHAT_IT_HOLDS[code]).tolist():
             kind, a, flags = (int(records[name][row]) for name in ("code", "a", "flags"))
             if kind == LogCode.GRAPH_LAUNCH:

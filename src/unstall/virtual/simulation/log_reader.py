@@ -114,9 +114,10 @@ class LogReader:
         self._signatures += len(signatures)
         stacks = self._source.stacks(len(self.stacks))
         self.stacks += [shown(stack) for stack in stacks]
-        self.names += self._source.names(len(self.names))
+        names = self._source.names(len(self.names))
+        self.names += names
         # The costs of Python calls were measured with our frames in place of torch's, so only ours are left out.
-        self.simulation.know(signatures, [costed(stack) for stack in stacks])
+        self.simulation.know(signatures, [costed(stack) for stack in stacks], names)
 
     def unknown_reads(self) -> list[Stack]:
         """Returns the stacks at which the program read values that were not computed, in order of the first read."""

@@ -74,7 +74,7 @@ class ModelledHost:
         costs, begins = self._costs, records["code"] == LogCode.OP_BEGIN
         nested, stack = self._nested(records), records["stack"].astype(np.int64)
         of_autograd = (stack == NO_PYTHON) & (records["thread"] != _MAIN_THREAD)
-        work: I64 = np.where(begins & nested, usual + costs.nested - costs.operator, usual)
+        work: I64 = np.where(begins & nested, costs.nested, usual)
         work[self._freed_for_another(records) & ~of_autograd] += costs.foreign_free
         ran = begins & ~nested & of_autograd
         work[ran] += costs.node

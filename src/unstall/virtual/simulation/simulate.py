@@ -131,10 +131,13 @@ class Simulation:
         """Serves the requests for memory."""
         return self.server.requests
 
-    def know(self, signatures: Sequence[RawSignature], stacks: Sequence[Stack]) -> None:
-        """Adds the next signatures of operators, and the next Python stacks, of the shim's log.
-        Each of the two is numbered in the order in which it is added.
+    def know(self, signatures: Sequence[RawSignature], stacks: Sequence[Stack], names: Sequence[str]) -> None:
+        """Adds the next signatures of operators, the next Python stacks, and the next names of
+        operators and annotations, of the shim's log. Each of the three is numbered in the order in
+        which it is added.
         """
+        for name in names:
+            self.actions.know_operator(name)
         for raw in signatures:
             self.actions.know(raw)
         self.clock.know(stacks)

@@ -1,9 +1,11 @@
-"""Logs what torch's own Python code does without an operator, as the modelled host charges it: for autocast, for the
-parameters of optimizers, for gradients that are unscaled, and for walks over modules.
+"""Logs what torch's own Python code does without an operator, as the modelled host charges it: for autocast and
+other contexts, for random numbers' seeds, for the parameters of optimizers, for gradients that are unscaled, and for
+modules.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -15,6 +17,25 @@ from unstall.virtual.torch_cuda.runtime import Shim, worked
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
+
+_CALLS = (
+    ("autocast_increment_nesting", TorchCall.AUTOCAST),
+    ("_C._set_sdp_use_math", TorchCall.CHOOSE_ATTENTION),
+    ("nn.Module.named_modules", TorchCall.WALK),
+    ("nn.Module.train", TorchCall.SET_MODE),
+    ("nn.Module._save_to_state_dict", TorchCall.SAVE_STATE),
+    ("nn.Identity.__call__", TorchCall.IDENTITY),
+    *((f"{where}manual_seed", TorchCall.SEED) for where in ("", "random.")),
+    *((f"{where}manual_seed", TorchCall.SEED_DEVICE) for where in ("cuda.", "cuda.random.")),
+    *((f"{where}get_rng_state", TorchCall.RNG_STATE) for where in ("cuda.", "cuda.random.")),
+    ("no_grad.__exit__", TorchCall.NO_GRAD),
+    ("enable_grad.__exit__", TorchCall.ENABLE_GRAD),
+    ("inference_mode.__exit__", TorchCall.INFERENCE_MODE),
+    ("cuda.device.__exit__", TorchCall.SWITCH_DEVICE),
+    ("cuda.set_device", TorchCall.SET_DEVICE),
+    ("cuda.current_device", TorchCall.CURRENT_DEVICE),
+)
+"""The functions of torch that do one such work in each call, and which."""
 
 
 def log_host_work(module: ModuleType, shim: Shim) -> None:
@@ -29,12 +50,11 @@ def log_host_work(module: ModuleType, shim: Shim) -> None:
     def does(call: TorchCall) -> Callable[..., None]:
         return lambda *_, **__: worked(shim, call)
 
-    wrap_after(module, "autocast_increment_nesting", does(TorchCall.AUTOCAST))
+    for path, call in _CALLS:
+        *owner, name = path.split(".")
+        wrap_after(functools.reduce(getattr, owner, module), name, does(call))
     sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook(steps)
     wrap_after(module.amp.GradScaler, "_unscale_grads_", unscales)
-    wrap_after(module._C, "_set_sdp_use_math", does(TorchCall.CHOOSE_ATTENTION))
-    wrap_after(module.nn.Module, "named_modules", does(TorchCall.WALK))
-    wrap_after(module.nn.Module, "train", does(TorchCall.SET_MODE))
 
 
 def _with_gradient(optimizer: Optimizer) -> int:

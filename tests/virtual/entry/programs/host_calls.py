@@ -40,6 +40,11 @@ def mixed():
         pass
 
 
+def ungraded():
+    with torch.no_grad():
+        pass
+
+
 def step():
     model(rows).square().mean().backward()
     optimizer.step()
@@ -58,7 +63,16 @@ several = [nn.Parameter(bias.clone()) for _ in range(50)]
 for each in several:
     each.grad = torch.ones_like(each)
 add = loop(lambda: plain.add_(1.0))
+deep, inner = torch.zeros(2, 4, 8, device="cuda"), nn.Sequential(*(nn.Identity() for _ in range(20)))
 found["over add_"] = {
+    "view": loop(lambda: deep.view(8, 8)) / add,
+    "slice": loop(lambda: deep[:, 1:]) / add,
+    "detach": loop(plain.detach) / add,
+    "to, nothing to do": loop(lambda: plain.to("cuda")) / add,
+    "manual_seed": loop(lambda: torch.manual_seed(0)) / add,
+    "get_rng_state": loop(torch.cuda.get_rng_state) / add,
+    "no_grad": loop(ungraded) / add,
+    "Identity": loop(lambda: inner(plain)) / add / 20,
     "current_stream": loop(torch.cuda.current_stream) / add,
     "with stream": loop(within) / add,
     "memory_allocated": loop(torch.cuda.memory_allocated) / add,
