@@ -18,7 +18,7 @@ from unstall.virtual.costs.families.conv_kernels import turns
 from unstall.virtual.costs.families.family import Found, Target
 from unstall.virtual.costs.families.lists import launches, sizes_of
 from unstall.virtual.costs.gpu_file import Gpu
-from unstall.virtual.costs.kernel_names import in_half, name_on
+from unstall.virtual.costs.kernel_names import in_half, name_on, needed_capability
 from unstall.virtual.costs.measured_tables import MeasuredTables
 from unstall.virtual.costs.model import HOST_WAIT, Kernel
 from unstall.virtual.costs.occupancy import MOST, UNKNOWN, Launch, threads_on, with_blocks
@@ -118,14 +118,15 @@ class Predictor:
             return min((tf32,), ieee, key=total_ns), allocations
         capability = self._gpu.file.device.capability
         if without_tf32:
-            capability = _LAST_WITHOUT_TF32
-            products = convolutions.products(signature)
-            kernels = lasting(kernels, sum(total_ns(self.cost(product)[0]) for product in products))
+            capability = min(capability, _LAST_WITHOUT_TF32)
         named = "float32" if dtype == "ieee" else dtype
         if family.name == "convolution" and named == "float32" and capability <= _LAST_WITHOUT_TF32:
-            # Without tensor cores, cuDNN multiplies in the layout that it is given.
-            others = tuple(each for each in kernels if not turns(each.name))
-            kernels = lasting(others or kernels, total_ns(kernels))
+            # Without tensor cores, cuDNN multiplies in the layout that it is given. Its own kernels for such a GPU use
+            # as much of it as cuBLAS's do, while those that stand in for them on an H200 use about half of it.
+            others = tuple(each for each in kernels if not turns(each.name)) or kernels
+            is_own = all(needed_capability(each.name) <= capability for each in others)
+            products = () if is_own else convolutions.products(signature)
+            kernels = _taking(others, sum(total_ns(self.cost(each)[0]) for each in products) or total_ns(kernels))
         return tuple(replace(each, name=name_on(capability, each.name, name, named)) for each in kernels), allocations
 
     def _estimate(
@@ -395,7 +396,12 @@ def lasting(kernels: tuple[Kernel, ...], least_ns: int) -> tuple[Kernel, ...]:
     """Returns kernels with at least `least_ns` in total. If they take less, all of them are
     lengthened by the same factor.
     """
-    scale = max(1.0, least_ns / total_ns(kernels))
+    return _taking(kernels, max(total_ns(kernels), least_ns))
+
+
+def _taking(kernels: tuple[Kernel, ...], ns: int) -> tuple[Kernel, ...]:
+    """Returns kernels that take `ns` in total: all are shortened or lengthened by the same factor."""
+    scale = ns / total_ns(kernels)
     return tuple(replace(kernel, duration_ns=round(kernel.duration_ns * scale)) for kernel in kernels)
 
 
