@@ -163,6 +163,15 @@ def test_pageable_memory_is_copied_through_two_pieces_of_the_drivers(sizes: list
     assert "".join("W" if start < BUSY_NS <= end else "-" for start, end in copies) == waits
 
 
+@pytest.mark.parametrize("size", [65 << 10, MIB, 2 * MIB])
+def test_the_device_copies_from_a_piece_as_from_pinned_memory(size: int) -> None:
+    log, simulator = begin()
+    log.copy(size, H2D | CopyFlag.NON_BLOCKING)
+    log.copy(size, H2D | CopyFlag.PINNED)
+    of_piece, of_pinned = ((end - start) for _, start, end in ops(simulator.timeline()))
+    assert of_piece == of_pinned == size // 10
+
+
 def test_the_pieces_of_each_device_are_its_own_and_a_wait_belongs_to_the_copys_call() -> None:
     log, simulator = begin(devices=2)
     log.launch(BUSY_NS)

@@ -399,8 +399,8 @@ class Actions:
         From or to pageable memory, the call of the copy waits until the copy is done, with two
         exceptions. A small upload never waits. An upload that fits into the driver's two buffers
         (see `staging`) waits only until they are free; `Server` inserts that wait, and the recipe
-        ends with the record of an event. If torch itself waits after a copy, the log has a record
-        of its own for that.
+        ends with the record of an event. The device copies from these as fast as from any pinned
+        memory. If torch itself waits after a copy, the log has a record of its own for that.
 
         Args:
             size_bytes: The number of bytes.
@@ -410,13 +410,15 @@ class Actions:
         direction = _DIRECTIONS[flags & DIRECTION_BITS]
         with_host = direction in (CopyDirection.HOST_TO_DEVICE, CopyDirection.DEVICE_TO_HOST)
         pinned = bool(flags & (CopyFlag.PINNED | CopyFlag.VALUE))  # torch reads a value into a pinned buffer
-        duration = self.costs.copy_ns(size_bytes, direction, pinned)
+        up = direction == CopyDirection.HOST_TO_DEVICE
+        at_once = up and size_bytes <= limits.staged_at_once_bytes
+        in_pieces = up and not pinned and not at_once and pieces_of(size_bytes) <= PIECES
+        duration = self.costs.copy_ns(size_bytes, direction, pinned or in_pieces)
         op = self._copy_op(_name_of_copy(direction, pinned), duration, direction, pinned, size_bytes)
         launch = RecipeStep(Do.LAUNCH, RuntimeCall.COPY, call=host.copy, ops=(op,))
-        up = direction == CopyDirection.HOST_TO_DEVICE
-        if not with_host or pinned or (up and size_bytes <= limits.staged_at_once_bytes):
+        if not with_host or pinned or at_once:
             return [launch]
-        if up and pieces_of(size_bytes) <= PIECES:
+        if in_pieces:
             staged = round(1_000 * size_bytes / host.staged_bytes_per_us)
             return [replace(launch, call=host.copy + staged), RecipeStep(Do.RECORD, RuntimeCall.REST)]
         return [launch, RecipeStep(Do.SYNC_STREAM, RuntimeCall.REST, latency=limits.wake_latency)]
