@@ -441,6 +441,17 @@ def test_a_function_of_two_graphs_keeps_what_it_does() -> None:
     assert step_us(run(body(30)), FORWARD) == us(step_us(run(body(0)), FORWARD) + 30)
 
 
+@pytest.mark.parametrize(("file", "graphs"), [("torch/optim/adam.py", [6] * 4), ("train.py", [3, 3] * 4)])
+def test_torchs_own_code_cuts_no_graph_however_long_it_runs(file: str, graphs: list[int]) -> None:
+    def body(trace: TraceBuilder) -> None:
+        small(trace, 3)
+        with trace.frame(file, 139, "_init_group"):
+            trace.work(1_500)
+        small(trace, 3)
+
+    assert captured(run(body), "graph") == graphs
+
+
 def test_a_function_around_a_whole_step_is_no_part_of_its_graph() -> None:
     """One step alone is recorded, within the program's main function."""
 

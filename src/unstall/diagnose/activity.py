@@ -10,6 +10,7 @@ from unstall.locate.kinds import is_asleep, is_data_loading, is_prefetch_wait, i
 from unstall.locate.operations import has_operators, operations
 from unstall.locate.startup import startup_rows
 from unstall.locate.threads import feeding_threads
+from unstall.locate.torch_code import torch_code
 from unstall.timeline.ancestry import nearest, outermost
 from unstall.timeline.columns import (
     I32,
@@ -98,7 +99,9 @@ class HostActivity:
         comm: The time of this communication.
         asleep_rows: Sleeps.
         asleep: The part of `python` in which none of these threads is at work.
-        python: The time in which the host dispatches nothing, because it runs Python or sleeps.
+        python: The time in which the host dispatches nothing, because it runs Python that is not
+            torch's own, or sleeps.
+        torchs_own: Long stretches in which the host ran torch's own Python code, and no operator.
         python_least_ns: The host counts as at work in Python if it dispatches nothing for at least
             this time.
         recorder: The time of the recorder's own work, on any thread.
@@ -216,14 +219,33 @@ class HostActivity:
         return PYTHON_LEAST_NS if has_operators(self._timeline) else PYTHON_LEAST_OF_CALLS_NS
 
     @cached_property
+    def torchs_own(self) -> Intervals:
+        """The long stretches without an operator in which the host ran torch's own Python code.
+
+        They count as dispatching: no other code of the program shortens them, but a CUDA graph removes them.
+        """
+        return self._without_operators(Intervals.none()) - self._without_operators(self._of_torch)
+
+    @cached_property
+    def _of_torch(self) -> Intervals:
+        return torch_code(self._timeline).of_threads(self.threads) - self._spans(
+            np.flatnonzero(self._ours & self._on_host)
+        )
+
+    def _without_operators(self, but: Intervals) -> Intervals:
+        """Returns the long stretches in which none of these threads is at work, without those in `but`."""
+        host, ours = self._timeline.host, self._ours
+        start = int(host.start[ours].min(initial=0))
+        end = int(self._timeline.device.end.max(initial=int(host.end[ours].max(initial=start))))
+        return (self._at_work | but).gaps(start, end).longer_than(self.python_least_ns)
+
+    @cached_property
     def python(self) -> Intervals:
-        """When the host was at work in Python, or slept."""
+        """When the host was at work in Python that is not torch's own, or slept."""
         timeline, ours = self._timeline, self._ours
         host = timeline.host
         in_backward = named(timeline, _BACKWARD, host.name, ours & (host.kind == HostKind.PYTHON))
-        start = int(host.start[ours].min(initial=0))
-        end = int(timeline.device.end.max(initial=int(host.end[ours].max(initial=start))))
-        python = self._at_work.gaps(start, end).longer_than(self.python_least_ns)
+        python = self._without_operators(self._of_torch)
         if not self.operators and timeline.meta.recorder is None:
             # Only CUDA calls were recorded, perhaps not all: whether an operator ran is unknown.
             python = Intervals.none()

@@ -15,6 +15,7 @@ from unstall.locate.places import Places
 from unstall.locate.startup import startup_rows
 from unstall.locate.steps import Steps
 from unstall.locate.threads import dispatch_threads
+from unstall.locate.torch_code import Stretches
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I32, I64, Bool, Timeline
 from unstall.timeline.grouping import groups, union
@@ -125,15 +126,21 @@ class Subject(msgspec.Struct, frozen=True, eq=False, dict=True):
         loads: Bool = self.share_of_work(is_data_loading(self.timeline)) > 0
         return loads
 
-    def share_of_work(self, chosen: Bool) -> NDArray[np.float64]:
+    def share_of_work(self, chosen: Bool, also: Stretches | None = None) -> NDArray[np.float64]:
         """Returns, for each instruction, which share of the host's work before it lies within the
-        chosen host events, from 0 to 1.
+        chosen host events, or within the stretches of its thread in `also`, from 0 to 1.
 
         `chosen` is a mask of `timeline.host`.
         """
-        do = self.program.instructions
+        do, host = self.program.instructions, self.timeline.host
+        rows = np.flatnonzero(chosen)
+        starts, ends, thread = host.start[rows], host.end[rows], host.thread[rows]
+        if also is not None:
+            thread = np.concatenate((thread, also.thread))
+            starts = np.concatenate((starts, also.start))
+            ends = np.concatenate((ends, also.end))
         share = np.zeros(len(do), dtype=np.float64)
-        for mine, begun, done in self._spans_by_thread(chosen):
+        for mine, begun, done in self._spans_by_thread(thread, starts, ends):
             start, before = self.recorded_span[0][mine], self.since[mine]
             covered = _covered(begun, done, start) - _covered(begun, done, np.minimum(before, start))
             share[mine] = np.clip(covered / np.maximum(start - before, 1), 0, 1)
@@ -152,7 +159,8 @@ class Subject(msgspec.Struct, frozen=True, eq=False, dict=True):
         known = do.host >= 0
         start = start.copy()
         start[known] = self.timeline.host.start[do.host[known]]
-        for mine, begun, done in self._spans_by_thread(chosen):
+        rows, host = np.flatnonzero(chosen), self.timeline.host
+        for mine, begun, done in self._spans_by_thread(host.thread[rows], host.start[rows], host.end[rows]):
             covered = _covered(begun, done, end[mine]) - _covered(begun, done, start[mine])
             share[mine] = np.clip(covered / np.maximum(end[mine] - start[mine], 1), 0, 1)
         return share
@@ -240,21 +248,19 @@ class Subject(msgspec.Struct, frozen=True, eq=False, dict=True):
                 result[mine] |= (at >= 0) & (start < done) & ((begun < start) | (end <= done))
         return result
 
-    def _spans_by_thread(self, chosen: Bool) -> Iterator[tuple[I64, I64, I64]]:
-        """Yields `(instructions, starts, ends)` for each thread of the program on which there are
-        chosen host events.
+    def _spans_by_thread(self, thread: I32, start: I64, end: I64) -> Iterator[tuple[I64, I64, I64]]:
+        """Yields `(instructions, starts, ends)` for each thread of the program on which there are some of the given
+        intervals, which may overlap.
 
         `instructions` are the numbers of the thread's instructions. `starts` and `ends` are the
-        intervals that the chosen events cover, in ns. They do not overlap.
+        times that the thread's intervals cover, in ns. They do not overlap.
         """
-        host = self.timeline.host
-        part = self.program.thread_of[host.thread]
-        rows = np.flatnonzero(chosen & (part >= 0))
-        by_thread = dict(groups(part[rows]))
+        part = self.program.thread_of[thread]
+        by_thread = dict(groups(part))
         for number, mine in groups(self.program.instructions.thread):
             if number in by_thread:
-                events = rows[by_thread[number]]
-                yield mine, *union(host.start[events], host.end[events])
+                given = by_thread[number]
+                yield mine, *union(start[given], end[given])
 
 
 def _covered(start: I64, end: I64, until: I64) -> I64:

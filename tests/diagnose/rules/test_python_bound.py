@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 from findings import found, only, place, result_of
@@ -272,3 +273,109 @@ def test_the_start_of_a_backward_pass_is_dispatching() -> None:
 
 def test_a_backward_node_that_works_on_the_host_is_not() -> None:
     assert only(backward(custom_us=900), "python-bound").count == 1
+
+
+_ADAM = ("torch/optim/adam.py", 139, "_init_group")
+
+
+def in_torch(trace: TraceBuilder) -> None:
+    with trace.frame(*_ADAM), trace.named_frame("<built-in function isinstance>"):
+        trace.work(500)
+
+
+def test_torchs_own_code_between_operators_is_dispatching() -> None:
+    """The user cannot move it to a thread; a CUDA graph removes it."""
+    trace = pausing_in(in_torch)
+    assert found(trace, "python-bound") == []
+    result = result_of(trace)
+    assert result.accounts.idle_ns.python == 0
+    assert result.verdict.bound_by == "launch"
+    (finding,) = (each for each in result.findings if each.rule == "launch-bound")
+    assert " of the idle time is torch's own Python code between two operators" in finding.saw
+
+
+def test_what_torchs_code_calls_of_the_users_is_the_users() -> None:
+    def pause(trace: TraceBuilder) -> None:
+        with trace.frame(*_ADAM), trace.frame("train.py", 40, "closure"):
+            trace.work(500)
+
+    assert place(only(pausing_in(pause), "python-bound")) == ("train.py", 40, "closure")
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        ("torch/serialization.py", 950, "save"),
+        ("torch/utils/tensorboard/writer.py", 340, "add_scalar"),
+        ("torch/_tensor_str.py", 700, "_str"),
+    ],
+)
+def test_what_torch_does_beside_calling_operators_is_work_of_the_host(waits: tuple[str, int, str]) -> None:
+    def pause(trace: TraceBuilder) -> None:
+        with trace.frame(*waits):
+            trace.work(500)
+
+    assert only(pausing_in(pause), "python-bound").count == STEPS
+
+
+@pytest.mark.parametrize("waits", ["<built-in method acquire of _thread.lock object at 0x7f1e>", _SLEEP])
+def test_torch_that_waits_for_another_thread_dispatches_nothing(waits: str) -> None:
+    def pause(trace: TraceBuilder) -> None:
+        with trace.frame("torch/nn/parallel/parallel_apply.py", 30, "parallel_apply"), trace.named_frame(waits):
+            trace.work(500)
+
+    assert only(pausing_in(pause), "python-bound").count == STEPS
+
+
+def at_calls(
+    *,
+    optimizer: str | None = None,
+    calls: str | None = None,
+    free_work: bool = False,
+    sleeps: bool = False,
+    on_host: bool = False,
+) -> TraceBuilder:
+    """Frames are known at calls alone. A pause of 500 µs is in a step of an optimizer, or a sleep, or an operator on
+    the host, or before the call of a function in the file `calls`.
+    """
+    recorded = {"recorder": "torch", "lines": "exact", "lines_by": "calls", "free_work": free_work or None}
+    trace = TraceBuilder(unstall=recorded)
+    for _ in range(STEPS):
+        with trace.step(), trace.frame("train.py", 30, "<module>"):
+            with trace.frame("train.py", 12, "train"), trace.op("aten::mm"):
+                trace.launch("gemm", 50)
+            with trace.annotation(f"Optimizer.step#{optimizer}.step") if optimizer else nullcontext():
+                on = trace.op("aten::randn") if on_host else nullcontext()
+                with trace.named_frame(_SLEEP) if sleeps else on:
+                    trace.work(500)
+                with (
+                    trace.frame("train.py", 14, "train"),
+                    trace.frame(calls, 9, "forward") if calls else nullcontext(),
+                    trace.op("aten::relu"),
+                ):
+                    trace.launch("relu", 50)
+    return trace
+
+
+@pytest.mark.parametrize(("optimizer", "is_python"), [("Adam", False), ("LBFGS", True), (None, True)])
+def test_where_frames_are_not_known_an_optimizers_annotation_tells(optimizer: str | None, is_python: bool) -> None:
+    """The steps of LBFGS run a closure of the user."""
+    assert bool(found(at_calls(optimizer=optimizer), "python-bound")) == is_python
+
+
+@pytest.mark.parametrize(("calls", "may_be_torchs"), [("torch/nn/modules/linear.py", True), ("model.py", False)])
+def test_where_torch_makes_the_next_call_the_pause_may_be_its_own(calls: str, may_be_torchs: bool) -> None:
+    finding = only(at_calls(calls=calls), "python-bound")
+    assert ("If it is torch's own" in finding.fix) == may_be_torchs
+    assert "move that work off the critical path" in finding.fix
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+def test_of_a_modelled_host_all_but_sleep_is_torchs(sleeps: bool) -> None:
+    """The program's own work takes no time there."""
+    assert len(found(at_calls(free_work=True, sleeps=sleeps), "python-bound")) == sleeps
+
+
+def test_of_a_modelled_host_operators_on_the_host_are_the_programs() -> None:
+    finding = only(at_calls(free_work=True, on_host=True, calls="torch/nn/modules/linear.py"), "python-bound")
+    assert finding.fix.startswith("move that work off the critical path")

@@ -17,6 +17,7 @@ from unstall.timeline.columns import I64, HostKind
 
 _MOSTLY = 0.5
 _MOST_LINES = 3
+_NOTABLE = 0.1  # of the idle time
 _FAR_AHEAD = 2  # ops queued: fewer are not worth mentioning
 
 
@@ -53,7 +54,13 @@ def _finding(run: Run, late: Late, lost: I64, function: int | None) -> Finding:
         group,
         title=f"The device waits for the host to dispatch{shapes.of_work if shapes else ''}",
         saw="; ".join(
-            [*([shapes.saw] if shapes else []), rate, _how_late(run, group, lost), *_mostly_at(run, group, lost)]
+            [
+                *([shapes.saw] if shapes else []),
+                rate,
+                _how_late(run, group, lost),
+                *_of_torch(run, group, exposed),
+                *_mostly_at(run, group, lost),
+            ]
         ),
         fix=fix,
         safe_if=safe_if,
@@ -80,6 +87,20 @@ def _how_late(run: Run, group: Group, lost: I64) -> str:
     return text + (f", the others with {queued:,} ops still queued (median)" if queued >= _FAR_AHEAD else "")
 
 
+def _of_torch(run: Run, group: Group, exposed: int) -> list[str]:
+    """Returns a text that says in how much of the idle time torch's own Python code ran for long without an operator.
+    Returns [] if that is little. `exposed` is the idle time of the group, in ns.
+    """
+    late = run.idle_of(group.rows, "launch")
+    own = int(run.activity.torchs_own.covered(run.gaps.start[late], run.gaps.end[late]).sum())
+    if own < _NOTABLE * exposed:
+        return []
+    return [
+        f"{share(own, exposed)} of the idle time is torch's own Python code between two operators (calls of modules, "
+        "the optimizer, the start of a backward pass)"
+    ]
+
+
 def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     """Returns texts that name where most of the idle time is: lines of the group's function, and functions that this
     function calls.
@@ -92,7 +113,7 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
         ((int(lost[part.rows].sum()), run.where(part)) for part in run.lines(group.rows)), key=lambda part: -part[0]
     )
     lines, callees = [], []
-    for cost, at in parts[:_MOST_LINES] if len(parts) > 1 else ():
+    for cost, at in [part for part in parts[:_MOST_LINES] if part[0]] if len(parts) > 1 else ():
         if at.line_is == "exact" and (at.file, at.function) == (own.file, own.function):
             lines += [f"{at.line} {share(cost, exposed)}"] if at.line != own.line else []
         elif at.file and at.function != own.function:  # of one name, only the table of lines tells them apart

@@ -1,5 +1,6 @@
 """Finds lines of Python that keep the host from launching while the device is idle: the host runs
-Python, numpy or CPU operators, or sleeps.
+Python, numpy or CPU operators, or sleeps. torch's own Python code counts as dispatching, so it is
+not among them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, duration
 from unstall.locate.kinds import is_waiting_for_thread
 from unstall.locate.operations import has_operators
+from unstall.locate.torch_code import called_by_torch
 from unstall.result import Finding
 from unstall.timeline.columns import HostKind
 from unstall.timeline.grouping import groups
@@ -32,6 +34,11 @@ _BEGIN_EARLIER = (
 _WORK_ELSEWHERE = (
     "move that work off the critical path: to a thread or a worker process, to the device, or to after the next step's "
     "launches"
+)
+_WHOSE_IS_UNKNOWN = (
+    "what ran is not in the recording. If it is your code, {own}. If it is torch's own (calls of modules, the "
+    "optimizer, the start of a backward pass), capture the step in a CUDA graph (unstall.graphed), or let each step do "
+    "more"
 )
 
 
@@ -61,6 +68,9 @@ def python_bound(run: Run) -> list[Finding]:
         jitter = run.steps_with(run.gaps.end[pauses]) < _OFTEN * len(run.steps) or idle.launch > idle.python
         if title is _DOES and jitter and exposed < _LONG * run.wall:
             continue
+        unknown = title is _DOES and not run.timeline.meta.free_work  # which says that it is not torch's own
+        if unknown and called_by_torch(run.places, group.rows).mean() > _MOSTLY:
+            fix = _WHOSE_IS_UNKNOWN.format(own=fix)
         least = run.activity.python_least_ns // 1000
         findings.append(
             run.finding(

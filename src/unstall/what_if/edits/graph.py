@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from unstall.locate.engine import accumulates
 from unstall.locate.kinds import is_no_code
+from unstall.locate.torch_code import torch_code
 from unstall.replay.program import Code
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostKind
 from unstall.timeline.grouping import groups
@@ -195,10 +196,13 @@ def _beside(subject: Subject, place: EditPlace | None) -> Bool:
 
 
 def _breaks(subject: Subject) -> Bool:
-    """Returns a mask of the instructions that come after host work that a CUDA graph would not remove."""
-    host, do = subject.timeline.host, subject.program.instructions
-    outside = do.work * (1 - subject.share_of_work(host.kind <= HostKind.CALL))
-    chosen: Bool = (subject.share_of_work(is_no_code(subject.timeline)) > 0) | (outside >= _LONG_NS)
+    """Returns a mask of the instructions that come after host work that a CUDA graph would not
+    remove. Operators, and torch's own Python code between them, would be removed however long they
+    take.
+    """
+    timeline, do = subject.timeline, subject.program.instructions
+    outside = do.work * (1 - subject.share_of_work(timeline.host.kind <= HostKind.CALL, torch_code(timeline)))
+    chosen: Bool = (subject.share_of_work(is_no_code(timeline)) > 0) | (outside >= _LONG_NS)
     return chosen
 
 
