@@ -67,10 +67,12 @@ def test_a_gain_has_a_column_once_any_finding_has_one() -> None:
 def test_a_plan_that_ends_far_above_the_floor_names_what_no_edit_tells() -> None:
     first, *others = PLANNED.findings
     unknown = replace(PLANNED, findings=(replace(first, gain_ns=None, edit=None), *others))
-    said = "the rest above it is not modelled: finding 1 (exposed 12.2 ms)"
+    said = "not modelled is what is gained by mending finding 1 (at most 12.2 ms)"
     far = replace(unknown, floor_ns=2_000_000)
     assert said in " ".join(as_text(far).split())
     assert said in as_markdown(far)
+    near = replace(unknown, floor_ns=PLANNED.plan[-1].step_ns - 3_000_000)  # no more than the rest can be gained
+    assert "mending finding 1 (at most 3.00 ms)" in " ".join(as_text(near).split())
     assert "not modelled" not in as_text(unknown)  # the plan comes to the floor
     assert "not modelled" not in as_text(replace(PLANNED, floor_ns=2_000_000))  # all gains are known
 

@@ -329,9 +329,12 @@ def _plan(result: Result) -> Table | None:
         whose = Span(f" ({numbered_findings(list(map(str, fixed)))})" if fixed else "", "dim")
         rows.append(row(words(f"{number}. {name}", whose), duration(step.step_ns), gain, below=below))
     if result.floor_ns is not None:
-        of = result.costly
-        left = [f"finding {number} (exposed {duration(of[number - 1].exposed_ns)})" for number in unplanned(result)]
-        below = [words(Span(f"the rest above it is not modelled: {', '.join(left)}", "dim"))] if left else []
+        of, rest_ns = result.costly, result.plan[-1].step_ns - result.floor_ns
+        left = [
+            f"finding {number} (at most {duration(min(of[number - 1].exposed_ns, rest_ns))})"
+            for number in unplanned(result)
+        ]
+        below = [words(Span(f"not modelled is what is gained by mending {', '.join(left)}", "dim"))] if left else []
         rows.append(row("floor: device busy time after these changes", duration(result.floor_ns), "", below=below))
     columns = Column(f"{result.steps.unit} takes"), Column(f"gain{_error(result)}")
     return Table(words("Plan: which changes to make, in order"), columns, tuple(rows))

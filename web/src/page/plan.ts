@@ -34,7 +34,7 @@ export function plan(result: Result, tooltip: Tooltip): HTMLElement | null {
         tooltip,
       ),
       ...unplanned.map(({ title, where, exposed_ns }) =>
-        h("div", { class: "panel-foot" }, `The rest above the floor is not modelled: ${title}, at ${placeText(where)} (exposed ${duration(exposed_ns)})`),
+        h("div", { class: "panel-foot" }, `Not modelled is what is gained by mending this: ${title}, at ${placeText(where)} (at most ${duration(Math.min(exposed_ns, end - (result.floor_ns ?? 0)))})`),
       ),
       h("div", { class: "panel-foot" }, h("span", {}, "See it"), command(whatIfCommand(source.path, steps.map(({ edit }) => edit), [...undistortedBy(result), "-o what_if.html"]))),
     ),
