@@ -29,7 +29,7 @@ def small(trace: TraceBuilder, name: str, count: int) -> None:
             trace.launch(f"{name}_{number}", 2)
 
 
-def one_batch(trace: TraceBuilder, first: int, between: int, leaf_us: float, *, leaf_adds: bool) -> None:
+def one_batch(trace: TraceBuilder, first: int, between: int, leaf_us: float, *, leaf_adds: bool, sets: bool) -> None:
     sequences = range(first, first + 4)
     with module_call(trace), trace.frame("net.py", 3, "Net.forward"):
         for sequence in sequences:
@@ -42,6 +42,8 @@ def one_batch(trace: TraceBuilder, first: int, between: int, leaf_us: float, *, 
         with trace.on_thread(AUTOGRAD):
             for _ in range(between):
                 with trace.op("aten::add_"):
+                    if sets:
+                        trace.memset()
                     trace.launch("add", 2)
             with trace.op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"):
                 trace.work(leaf_us)
@@ -55,6 +57,7 @@ def training(
     between: int = 0,
     leaf_us: float = 0,
     leaf_adds: bool = False,
+    sets: bool = False,
     steps: int = 4,
     batches: int = 1,
     trainer: str = "transformers/trainer.py",
@@ -63,7 +66,8 @@ def training(
     operators, their backward pass, and launches of its own.
 
     In the backward pass, `between` launches of no node stand between the nodes. A node that adds to `.grad` takes
-    `leaf_us`, and launches a kernel if `leaf_adds` is True.
+    `leaf_us`, and launches a kernel if `leaf_adds` is True. If `sets` is True, memory is set before each launch of no
+    node.
     """
     trace = TraceBuilder(launch_us=20)
     with trace.frame("main.py", 5, "<module>"), trace.frame(trainer, 10, "train"):
@@ -73,7 +77,7 @@ def training(
                     if batches > 1:
                         with trace.op("aten::to"):
                             trace.copy("HtoD", 2, memory="Pinned")
-                    one_batch(trace, 100 * (batches * step + batch), between, leaf_us, leaf_adds=leaf_adds)
+                    one_batch(trace, 100 * (batches * step + batch), between, leaf_us, leaf_adds=leaf_adds, sets=sets)
     return trace
 
 
@@ -88,8 +92,9 @@ def test_sums_of_gradients_between_two_nodes_are_the_models() -> None:
     assert launches_at(training(between=3, steps=1), MODEL) == 4 * 2 + 4 + 3 * 3
 
 
-def test_so_they_do_not_take_the_backward_pass_apart() -> None:
-    made = edited(subject_of(training(between=3, steps=4)), f"graph:{MODEL}")
+@pytest.mark.parametrize("sets", [False, True])
+def test_so_they_do_not_take_the_backward_pass_apart(sets: bool) -> None:
+    made = edited(subject_of(training(between=3, sets=sets, steps=4)), f"graph:{MODEL}")
     assert len(made.graphs) == 4  # one a step
 
 

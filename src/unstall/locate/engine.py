@@ -97,7 +97,9 @@ def _between(places: Places, mine: I64, chosen: Bool) -> Bool:
     at = np.searchsorted(ends, np.arange(len(mine)))
     before, after = mine[ends[np.maximum(at - 1, 0)]], mine[ends[np.minimum(at, len(ends) - 1)]]
     inside = ~linked & (at > 0) & (at < len(ends)) & chosen[before] & chosen[after]
-    inside &= np.isin(host.kind[mine], (HostKind.OP, HostKind.LAUNCH)) & (host.stack[before] == host.stack[after])
+    inside &= np.isin(host.kind[mine], (HostKind.OP, HostKind.LAUNCH, HostKind.MEMSET)) & (
+        host.stack[before] == host.stack[after]
+    )
     found: Bool = inside & ~accumulates(places)[mine]
     return found
 
