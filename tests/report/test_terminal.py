@@ -71,6 +71,7 @@ def test_a_plan_that_ends_far_above_the_floor_names_what_no_edit_tells() -> None
     far = replace(unknown, floor_ns=2_000_000)
     assert said in " ".join(as_text(far).split())
     assert said in as_markdown(far)
+    assert PLANNED.plan is not None
     near = replace(unknown, floor_ns=PLANNED.plan[-1].step_ns - 3_000_000)  # no more than the rest can be gained
     assert "mending finding 1 (at most 3.00 ms)" in " ".join(as_text(near).split())
     assert "not modelled" not in as_text(unknown)  # the plan comes to the floor

@@ -15,6 +15,7 @@ from unstall.diagnose.run import Run
 from unstall.errors import UsageError
 from unstall.figures import counted, listed, numbered_findings
 from unstall.locate.frameworks import LEAVES_WAITS_OUT, OF_LBFGS
+from unstall.locate.grad_scaler import of_grad_scaler
 from unstall.locate.kinds import named
 from unstall.locate.step_optimizer import OPTIMIZER_STEP
 from unstall.result import Finding, Where
@@ -65,12 +66,13 @@ def _inside(run: Run, finding: Finding) -> Bool | None:
     """Returns a mask over the rows of `timeline.host`: the events that would be in the CUDA graph
     that a finding advises.
 
-    Returns None if the finding does not advise a graph.
+    Returns None if the finding does not advise a graph. No graph contains the work of a GradScaler.
     """
     name, colon, place = (finding.edit or "").partition(":")
     if finding.rule != "launch-bound" or name != "graph":
         return None
-    return run.inside & parse_function(place).chosen(run.places) if colon else run.inside
+    inside: Bool = run.inside & ~of_grad_scaler(run.timeline)
+    return inside & parse_function(place).chosen(run.places) if colon else inside
 
 
 def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:

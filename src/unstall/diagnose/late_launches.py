@@ -16,6 +16,7 @@ from unstall.diagnose.run import Group, Run
 from unstall.figures import duration
 from unstall.locate.engine import models
 from unstall.locate.functions import function_of, functions
+from unstall.locate.grad_scaler import of_grad_scaler
 from unstall.timeline.ancestry import depths, nearest, sums_below
 from unstall.timeline.columns import I32, I64, HostKind
 from unstall.timeline.grouping import groups
@@ -85,10 +86,10 @@ def _lost(lost: I64, group: Group, other: Group) -> int:
 
 def _stretches(run: Run, lost: I64, function: int | None) -> list[Group]:
     calls = _calls(run)
-    node = _innermost(run) if function is None else function
+    node = innermost(run) if function is None else function
     chosen = [
         group
-        for group in ([_below(run, node)] if node >= 0 else run.lines(calls))
+        for group in ([below(run, node)] if node >= 0 else run.lines(calls))
         if lost[group.rows].sum() >= _WORTH * run.wall
     ]
     return sorted(chosen, key=lambda group: _costliest_first(run, group, lost))[:_MOST_PLACES]
@@ -104,7 +105,7 @@ def _calls(run: Run) -> I64:
     return calls[run.inside[calls]]
 
 
-def _innermost(run: Run) -> int:
+def innermost(run: Run) -> int:
     """Returns the user's innermost function whose launches cause most of the idle time.
 
     A function's launches include the launches in the functions that it calls. The result is a row of
@@ -123,7 +124,7 @@ def _innermost(run: Run) -> int:
     return int(holding[depths(of.parent)[holding].argmax()]) if len(holding) else -1
 
 
-def _below(run: Run, node: int) -> Group:
+def below(run: Run, node: int) -> Group:
     """Returns, as one group, the launches in a function and in all functions that it calls.
 
     `node` is the function's row in `timeline.stacks`. If the recorder knew which lines ran, the place of the group is
@@ -136,11 +137,11 @@ def _below(run: Run, node: int) -> Group:
         inside = np.append(nearest(of.parent, np.arange(len(stacks)) == node)[of.row] >= 0, False)
         return _at_costliest(run, calls[inside[_forward_stack(run, calls)]], lost)
     frame = run.places.frame[calls]
-    below = np.zeros(len(stacks), dtype=np.int64)
-    np.add.at(below, frame[frame >= 0], lost[calls[frame >= 0]])
+    within = np.zeros(len(stacks), dtype=np.int64)
+    np.add.at(within, frame[frame >= 0], lost[calls[frame >= 0]])
     inside = np.append(nearest(of.parent, np.arange(len(stacks)) == node)[of.row] >= 0, False)
     rows = np.flatnonzero(of.row == node)
-    by_line = np.bincount(stacks.line[rows], sums_below(stacks.parent, below)[rows])
+    by_line = np.bincount(stacks.line[rows], sums_below(stacks.parent, within)[rows])
     return Group(int(by_line.argmax()), None, calls[inside[frame]])
 
 
@@ -149,19 +150,23 @@ def around(run: Run) -> list[int]:
     and the functions of the user's code that called it. The innermost function comes first.
 
     Each function is the index of a row of `timeline.stacks`. If several functions contain the same
-    launches, only the innermost of them is returned.
+    launches, only the innermost of them is returned. Callers that also run a GradScaler are left
+    out, since no CUDA graph contains its work.
     """
-    node = _innermost(run)
+    node = innermost(run)
     if node < 0:
         return []
-    of = functions(run.timeline)
-    found, launches = [], -1
+    of, scaled = functions(run.timeline), of_grad_scaler(run.timeline)
+    found: list[int] = []
+    launches = -1
     while node >= 0:
         if run.places.is_user_frame[node]:
-            count = len(_below(run, node).rows)
-            if count > launches:
+            rows = below(run, node).rows
+            if found and scaled[rows].any():
+                break
+            if len(rows) > launches:
                 found.append(node)
-            launches = count
+            launches = len(rows)
         node = int(of.parent[node])
     return found
 

@@ -7,6 +7,7 @@ A whole step is preferred to a part of the step. If a framework calls the model,
 
 from __future__ import annotations
 
+from unstall.diagnose.beside_scaler import beside_scaler
 from unstall.diagnose.late_launches import around, divide, function_place, model_forward
 from unstall.diagnose.loops import goes_around_steps
 from unstall.diagnose.rules.launch_bound import launch_bound
@@ -40,6 +41,8 @@ def with_whole_graphs(run: Run, model: Model, findings: list[Finding]) -> list[F
         model: The replay of the run, and its error.
         findings: The findings of the run.
     """
+    if beside_scaler(run) is not None:  # the rules have chosen the model
+        return findings
     stretch = [finding for finding in findings if finding.rule == "launch-bound"]
     if len(stretch) == 1 and (forward := _only_the_model(run)) >= 0:
         return _moved(run, forward, findings)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from unstall.diagnose.beside_scaler import BesideScaler, beside_scaler
 from unstall.diagnose.changing_shapes import changing_shapes
 from unstall.diagnose.graphed_checks import remedy_without_graph
 from unstall.diagnose.late_launches import Late, divide, function_place, usual_length
@@ -18,6 +19,8 @@ from unstall.timeline.columns import I64, HostKind
 _MOSTLY = 0.5
 _MOST_LINES = 3
 _NOTABLE = 0.1  # of the idle time
+_SHORTER = "fuse small operators; use a larger batch"
+_SAFE_IF = "shapes are fixed, and the host reads no values within the graph"
 _FAR_AHEAD = 2  # ops queued: fewer are not worth mentioning
 
 
@@ -33,16 +36,19 @@ def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
     Args:
         run: The recorded run.
         function: The function, as the index of a row of `timeline.stacks`. If None, the innermost
-            function that has most of the idle time.
+            function that has most of the idle time, or the model if that function runs a
+            GradScaler, too.
     """
-    lost = run.lost_to("launch")
-    return [_finding(run, late, lost, function) for late in divide(run, function)[0]]
+    lost, scaled = run.lost_to("launch"), beside_scaler(run)
+    if function is None and scaled is not None and scaled.forward >= 0:
+        function = scaled.forward
+    return [_finding(run, late, lost, function, scaled) for late in divide(run, function)[0]]
 
 
-def _finding(run: Run, late: Late, lost: I64, function: int | None) -> Finding:
+def _finding(run: Run, late: Late, lost: I64, function: int | None, scaled: BesideScaler | None) -> Finding:
     group = late.group
     exposed = int(lost[group.rows].sum())
-    fix, safe_if, edit = _remedy(run, group)
+    fix, safe_if, edit = _remedy(run, group, scaled)
     if edit == "graph" and function is not None and not run.places.is_user_frame[function]:
         edit = f"graph:{function_place(run, function)}"
     shapes = changing_shapes(run, group) if edit else None
@@ -122,10 +128,11 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     return [f"{each} with most of the idle time: {', '.join(shares)}" for each, shares in told.items() if shares]
 
 
-def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
+def _remedy(run: Run, group: Group, scaled: BesideScaler | None) -> tuple[str, str, str | None]:
     """Returns (fix, safe_if, edit): the advice, the condition under which the advice is safe, and the what-if edit.
 
     The edit predicts the gain of the advice. It is None if most of the group's launches are graph launches.
+    `scaled` is what `beside_scaler` returns.
     """
     replayed = run.timeline.host.kind[group.rows] == HostKind.GRAPH_LAUNCH
     if replayed.mean() > _MOSTLY:
@@ -134,6 +141,9 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
             "a replay's inputs are not overwritten before it has read them",
             None,
         )
+    without = remedy_without_graph(run, group.rows)
+    if scaled is not None and (without is None or without[1]):  # whether `unstall.graphed` was tried or not
+        return f"{scaled.fix}; {_SHORTER}", _SAFE_IF, scaled.edit
     if max(_in_graphs(run, run.ops_of(group.rows)), _in_graphs(run, np.flatnonzero(run.ops_inside))) > _MOSTLY:
         return (
             f"capture the {counted(int((~replayed).sum()), 'launch')} outside of the CUDA graphs that already run "
@@ -143,15 +153,14 @@ def _remedy(run: Run, group: Group) -> tuple[str, str, str | None]:
             "overwritten before it has read them",
             "graph",
         )
-    shorter = "fuse small operators; use a larger batch"
-    if without := remedy_without_graph(run, group.rows):
+    if without:
         why, edit = without
-        return f"{why}; {shorter}", "the fused version is numerically good enough (rounding may differ)", edit
+        return f"{why}; {_SHORTER}", "the fused version is numerically good enough (rounding may differ)", edit
     holds = holds_the_loop(run, group)
     what = "capture these operators" if holds is False else _cut_out(run, group, maybe=holds is None)
     return (
-        f"{what} in a CUDA graph (unstall.graphed), or use torch.compile(mode='reduce-overhead'); {shorter}",
-        "shapes are fixed, and the host reads no values within the graph",
+        f"{what} in a CUDA graph (unstall.graphed), or use torch.compile(mode='reduce-overhead'); {_SHORTER}",
+        _SAFE_IF,
         "graph",
     )
 

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import msgspec
 
+from unstall.diagnose.beside_scaler import BesideScaler, beside_scaler
 from unstall.diagnose.changing_shapes import changing_shapes
 from unstall.diagnose.graphed_checks import remedy_without_graph
 from unstall.diagnose.late_launches import TINY_ROW, divide, usual_length
 from unstall.diagnose.run import Group, Run
+from unstall.locate.grad_scaler import of_grad_scaler
 from unstall.result import Finding
 
+_MOSTLY = 0.5
 _CAPTURE = "capture them in a CUDA graph (unstall.graphed)"
 
 
@@ -28,12 +31,16 @@ def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
         function: The function that the rule `launch_bound` reports, as the index of a row of
             `timeline.stacks`. If None, it is found in the same way as that rule finds it.
     """
-    found = [_finding(run, group) for group in divide(run, function)[1]]
+    scaled = beside_scaler(run)
+    if function is None and scaled is not None and scaled.forward >= 0:
+        function = scaled.forward
+    found = [_finding(run, group, scaled) for group in divide(run, function)[1]]
     return [msgspec.structs.replace(each, fix=f"{each.fix}{_whose_gain(each)}") for each in found]
 
 
-def _finding(run: Run, group: Group) -> Finding:
-    capture, edit = remedy_without_graph(run, group.rows) or (f"or {_CAPTURE}", "graph")
+def _finding(run: Run, group: Group, scaled: BesideScaler | None) -> Finding:
+    without = remedy_without_graph(run, group.rows)
+    capture, edit = _graph(run, group, scaled) if without is None or (scaled is not None and without[1]) else without
     saw = f"{len(group.rows):,} kernels of {usual_length(run, group.rows)}, in runs of {TINY_ROW} or more"
     if edit and (shapes := changing_shapes(run, group)):
         capture, saw = f"or {shapes.do}; then {_CAPTURE}", f"{saw}; {shapes.saw}"
@@ -53,6 +60,15 @@ def _finding(run: Run, group: Group) -> Finding:
         confidence="medium",
         spans=run.idle_spans(group.rows, "launch", "latency"),
     )
+
+
+def _graph(run: Run, group: Group, scaled: BesideScaler | None) -> tuple[str, str | None]:
+    """Returns the advice to capture the group's kernels in a CUDA graph, and its edit. `scaled` is what `beside_scaler`
+    returns.
+    """
+    if of_grad_scaler(run.timeline)[group.rows].mean() > _MOSTLY:
+        return "no CUDA graph can contain them, as GradScaler decides on the host whether to step", None
+    return (f"or {_CAPTURE}", "graph") if scaled is None else (f"or {scaled.fix}", scaled.edit)
 
 
 def _whose_gain(finding: Finding) -> str:

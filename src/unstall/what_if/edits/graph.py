@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall.locate.engine import accumulates
+from unstall.locate.grad_scaler import of_grad_scaler
 from unstall.locate.kinds import is_no_code
 from unstall.locate.torch_code import torch_code
 from unstall.replay.program import Code
@@ -218,7 +219,7 @@ def _launching(subject: Subject) -> Bool:
 
 def _uncapturable(subject: Subject) -> Bool:
     """Returns a mask of the launching instructions that a CUDA graph cannot contain: uploads,
-    launches of CUDA graphs, and copies for which the host waits in the same call or operation.
+    launches of CUDA graphs, those of a GradScaler, and copies for which the host waits in the same call or operation.
 
     A captured upload would copy from the same host memory at each replay, not from that of the next
     batch.
@@ -235,13 +236,17 @@ def _uncapturable(subject: Subject) -> Bool:
     blocking = np.append(waits[1:] & do.goes_on[1:], False)
     graphs = known.copy()
     graphs[known] = host.kind[do.host[known]] == HostKind.GRAPH_LAUNCH
-    chosen: Bool = _uploads(subject) | waited | blocking | graphs
+    chosen: Bool = _uploads(subject) | waited | blocking | graphs | _scales(subject)
     return chosen
 
 
 def _waits(subject: Subject) -> Bool:
     chosen: Bool = np.isin(subject.program.instructions.code, SYNCS)
     return chosen
+
+
+def _scales(subject: Subject) -> Bool:
+    return _launching(subject) & subject.instructions_of(of_grad_scaler(subject.timeline))
 
 
 def _uploads(subject: Subject) -> Bool:
@@ -278,15 +283,22 @@ def _stops(subject: Subject, stretch: I64, place: EditPlace | None) -> list[str]
     cut = np.flatnonzero((np.diff(unit) == 0) & (np.diff(backward.astype(np.int8)) == 0))
     if not len(cut):
         return []
-    waits, uploads = (
+    waits, uploads, scales = (
         bool((np.diff(np.append(0, np.cumsum(each))[np.stack((last[cut] + 1, first[cut + 1]))], axis=0) > 0).any())
-        for each in (_waits(subject), _uploads(subject) & _launching(subject))
+        for each in (_waits(subject), _uploads(subject) & _launching(subject), _scales(subject))
     )
-    between = [what for what, some in (("a wait", waits), ("an upload", uploads)) if some]
+    named = ("a wait", waits), ("an upload", uploads), ("work of a GradScaler", scales)
+    between = [what for what, some in named if some]
     why = "a graph cannot contain the work in between"
     if between:
-        each = between[0].split()[-1] if len(between) == 1 else "of them"
-        why = f"a graph cannot contain {' or '.join(between)}, so a new one begins after each {each}"
+        each = (
+            f"each {between[0].split()[-1]}"
+            if between[1:] == [] and not scales
+            else "it"
+            if len(between) == 1
+            else "each of them"
+        )
+        why = f"a graph cannot contain {' or '.join(between)}, so a new one begins after {each}"
     graphs = 1 + len(cut) / len(np.unique(unit))
     return [f"This needs {graphs:.3g} graphs{a_unit if subject.steps.unit != 'the run' else ''}, not one: {why}"]
 
