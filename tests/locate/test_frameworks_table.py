@@ -238,3 +238,23 @@ def test_each_framework_says_what_its_step_is_and_its_patterns_compile(framework
     for option in framework.options:
         re.compile(option.frame)
         re.compile(option.rules)
+
+
+@pytest.mark.parametrize("file", ["transformers/models/bert/modeling_bert.py", "timm/models/resnet.py", "net.py"])
+def test_a_packages_model_is_captured_without_a_change_of_the_package(file: str) -> None:
+    trace = TraceBuilder(launch_us=20)
+    with trace.frame("train.py", 30, "main"):
+        for _ in range(3):
+            with (
+                trace.step(),
+                trace.frame("torch/nn/modules/module.py", 1751, "Module._call_impl"),
+                trace.frame(file, 669, "Model.forward"),
+            ):
+                for number in range(24):
+                    trace.launch(f"kernel_{number}", 3)
+            trace.item()
+    text = advice(trace, "launch-bound")
+    what = "these operators in a CUDA graph (unstall.graphed)"
+    if file != "net.py":
+        what = "the model in a CUDA graph (model.forward = unstall.graphed(model.forward))"
+    assert text.startswith(f"capture {what}")

@@ -104,6 +104,7 @@ class Run(RunTimes, frozen=True, eq=False, dict=True):
         harmless: bool = False,
         wrong: bool = False,
         explains: bool = False,
+        leaves_packages: bool = False,
         spans: tuple[tuple[int, int], ...] | None = None,
     ) -> Finding:
         """Returns a finding at the source line of a group of host events.
@@ -126,6 +127,7 @@ class Run(RunTimes, frozen=True, eq=False, dict=True):
             harmless: Whether the finding costs nothing.
             wrong: Whether results may be wrong.
             explains: Whether the finding explains what surprises people.
+            leaves_packages: Whether the user can follow `fix` without a change of installed packages.
             spans: The times that a chart highlights, as (start, end) in ns. If None, those of the
                 group's costliest events.
         """
@@ -134,7 +136,7 @@ class Run(RunTimes, frozen=True, eq=False, dict=True):
         wait = int(self.host_length[rows].sum()) if total_wait_ns is None else total_wait_ns
         where = self.where(group)
         found = self.framework_code.option_for(rule, group.place, rows)
-        fix, safe_if = self._for_the_user(rule, found, where, fix, safe_if)
+        fix, safe_if = self._for_the_user(rule, found, where, fix, safe_if, leaves_packages=leaves_packages)
         if found and not self.framework_code.shortens(*found, rows):
             edit = None
         return Finding(
@@ -157,7 +159,14 @@ class Run(RunTimes, frozen=True, eq=False, dict=True):
         )
 
     def _for_the_user(
-        self, rule: str, found: tuple[Framework, Option] | None, where: Where, fix: str, safe_if: str
+        self,
+        rule: str,
+        found: tuple[Framework, Option] | None,
+        where: Where,
+        fix: str,
+        safe_if: str,
+        *,
+        leaves_packages: bool,
     ) -> tuple[str, str]:
         """Returns (fix, safe_if): the advice, and the condition under which the advice is safe.
 
@@ -169,7 +178,7 @@ class Run(RunTimes, frozen=True, eq=False, dict=True):
             if not option.at_the_line:
                 return fix, safe_if
         package = self.framework_code.package_of(where.file)
-        if package is None or not _EDITS_THE_LINE.match(rule):
+        if package is None or leaves_packages or not _EDITS_THE_LINE.match(rule):
             return fix, safe_if
         caller = where.called_from
         own = caller is not None and self.framework_code.package_of(caller.file) is None

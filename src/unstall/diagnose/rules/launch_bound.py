@@ -9,10 +9,12 @@ import numpy as np
 from unstall.diagnose.beside_scaler import BesideScaler, beside_scaler
 from unstall.diagnose.changing_shapes import changing_shapes
 from unstall.diagnose.graphed_checks import remedy_without_graph
-from unstall.diagnose.late_launches import Late, divide, function_place, usual_length
+from unstall.diagnose.late_launches import Late, divide, function_place, innermost, usual_length
 from unstall.diagnose.loops import holds_the_loop, lines_of
 from unstall.diagnose.run import Group, Run
 from unstall.figures import counted, share
+from unstall.locate.engine import models
+from unstall.locate.functions import functions
 from unstall.result import Finding
 from unstall.timeline.columns import I64, HostKind
 
@@ -48,7 +50,8 @@ def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
 def _finding(run: Run, late: Late, lost: I64, function: int | None, scaled: BesideScaler | None) -> Finding:
     group = late.group
     exposed = int(lost[group.rows].sum())
-    fix, safe_if, edit = _remedy(run, group, scaled)
+    of_package = _is_model_of_a_package(run, group, function)
+    fix, safe_if, edit = _remedy(run, group, scaled, of_package=of_package)
     if edit == "graph" and function is not None and not run.places.is_user_frame[function]:
         edit = f"graph:{function_place(run, function)}"
     shapes = changing_shapes(run, group) if edit else None
@@ -75,8 +78,18 @@ def _finding(run: Run, late: Late, lost: I64, function: int | None, scaled: Besi
         count=len(group.rows),
         edit=edit,
         harmless=late.restarts,
+        leaves_packages=scaled is not None or of_package,
         spans=run.idle_spans(group.rows, "launch"),
     )
+
+
+def _is_model_of_a_package(run: Run, group: Group, function: int | None) -> bool:
+    """Returns whether the function to capture is the `forward` of a model whose code is in an installed package."""
+    node = innermost(run) if function is None else function
+    if node < 0 or run.framework_code.package_of(run.where(group).file) is None:
+        return False
+    model, of = models(run.places)[node], functions(run.timeline)
+    return bool(model >= 0 and of.row[model] == of.row[node])
 
 
 def _how_late(run: Run, group: Group, lost: I64) -> str:
@@ -128,11 +141,11 @@ def _mostly_at(run: Run, group: Group, lost: I64) -> list[str]:
     return [f"{each} with most of the idle time: {', '.join(shares)}" for each, shares in told.items() if shares]
 
 
-def _remedy(run: Run, group: Group, scaled: BesideScaler | None) -> tuple[str, str, str | None]:
+def _remedy(run: Run, group: Group, scaled: BesideScaler | None, *, of_package: bool) -> tuple[str, str, str | None]:
     """Returns (fix, safe_if, edit): the advice, the condition under which the advice is safe, and the what-if edit.
 
     The edit predicts the gain of the advice. It is None if most of the group's launches are graph launches.
-    `scaled` is what `beside_scaler` returns.
+    `scaled` is what `beside_scaler` returns, and `of_package` what `_is_model_of_a_package` returns.
     """
     replayed = run.timeline.host.kind[group.rows] == HostKind.GRAPH_LAUNCH
     if replayed.mean() > _MOSTLY:
@@ -158,8 +171,11 @@ def _remedy(run: Run, group: Group, scaled: BesideScaler | None) -> tuple[str, s
         return f"{why}; {_SHORTER}", "the fused version is numerically good enough (rounding may differ)", edit
     holds = holds_the_loop(run, group)
     what = "capture these operators" if holds is False else _cut_out(run, group, maybe=holds is None)
+    how = "unstall.graphed"
+    if of_package:
+        what, how = "capture the model", "model.forward = unstall.graphed(model.forward)"
     return (
-        f"{what} in a CUDA graph (unstall.graphed), or use torch.compile(mode='reduce-overhead'); {_SHORTER}",
+        f"{what} in a CUDA graph ({how}), or use torch.compile(mode='reduce-overhead'); {_SHORTER}",
         _SAFE_IF,
         "graph",
     )
