@@ -98,6 +98,25 @@ def test_a_wait_outside_of_the_captured_function_does_not_block() -> None:
     assert only(trace, "launch-bound").fix.startswith("capture these operators")
 
 
+def test_of_waits_at_one_line_those_without_a_number_are_counted() -> None:
+    """The device works through one of the two waits."""
+    trace = TraceBuilder()
+    for _ in range(3):
+        with trace.step(), trace.frame("train.py", 12, "train"):
+            for number in range(24):
+                with trace.op("aten::relu"):
+                    trace.launch(f"kernel_{number}", 3)
+            trace.item()
+            with trace.op("aten::cumsum"):
+                event = trace.record()
+                trace.launch("scan", 2_000)
+                trace.event_sync(event)
+            with trace.op("aten::relu"):
+                trace.launch("tail", 3)
+    said = "first finding 1 and 1 wait that costs nothing (train.py:12): a graph cannot contain them; then"
+    assert only(trace, "launch-bound").fix.startswith(said)
+
+
 def test_a_wait_that_its_library_leaves_out_in_captures_does_not_block() -> None:
     trace = TraceBuilder()
     for _ in range(3):

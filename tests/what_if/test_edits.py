@@ -452,6 +452,19 @@ def test_torchs_own_code_cuts_no_graph_however_long_it_runs(file: str, graphs: l
     assert captured(run(body), "graph") == graphs
 
 
+@pytest.mark.parametrize(("file", "graphs"), [("transformers/masking_utils.py", [6] * 4), ("net.py", [3, 3] * 4)])
+def test_a_wait_that_code_leaves_out_in_a_capture_cuts_no_graph(file: str, graphs: list[int]) -> None:
+    """That code asks whether a capture is running."""
+
+    def body(trace: TraceBuilder) -> None:
+        small(trace, 3)
+        with trace.frame(file, 331, "_ignore_bidirectional_mask_sdpa"):
+            trace.item()
+        small(trace, 3)
+
+    assert captured(run(body), "graph") == graphs
+
+
 def test_a_function_around_a_whole_step_is_no_part_of_its_graph() -> None:
     """One step alone is recorded, within the program's main function."""
 

@@ -145,7 +145,9 @@ def _named(blockers: Sequence[Finding], numbers: dict[int, int]) -> str:
         several = len(blockers) > 1
         waits, cost = ("waits", "cost") if several else ("wait", "costs")
         return f"the {waits} at {place}, which {cost} nothing by {_SELVES[several]}"
-    return f"{numbered_findings(told)} ({place})"
+    others = len(blockers) - len(told)
+    more = f" and {counted(others, 'wait')} that cost{'s' * (others == 1)} nothing" if others else ""
+    return f"{numbered_findings(told)}{more} ({place})"
 
 
 def _at(where: Where) -> str:

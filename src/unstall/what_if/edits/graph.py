@@ -7,13 +7,16 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from unstall.locate.engine import accumulates
+from unstall.locate.frameworks import LEAVES_WAITS_OUT
 from unstall.locate.grad_scaler import of_grad_scaler
-from unstall.locate.kinds import is_no_code
+from unstall.locate.kinds import is_no_code, named
 from unstall.locate.torch_code import torch_code
 from unstall.replay.program import Code
+from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostKind
 from unstall.timeline.grouping import groups
 from unstall.what_if.copy_waits import launching
+from unstall.what_if.edits.remove_syncs import without_waits
 from unstall.what_if.place import EditPlace, parse_function
 from unstall.what_if.subject import SYNCS, Subject
 
@@ -58,7 +61,10 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     Gradients that the backward pass of the function adds to `.grad` end no stretch: autograd adds
     them once the graph of the backward pass has computed all of them. Here they are added within
     the graph, but the host launches each of them.
+
+    Code that asks whether a capture is running does not wait then, so its waits are removed.
     """
+    subject = _as_captured(subject, place)
     program = subject.program
     do, ops = program.instructions, program.ops
     breaks, beside = _breaks(subject), _beside(subject, place)
@@ -109,6 +115,18 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     unnamed = [_UNNAMED] if (whole & ~going).any() else []
     made = subject.with_program(edited, *_stops(subject, stretch, place), *unnamed)
     return replace(made, graphs=np.append(made.graphs, do.host[first[counts > 1]]))
+
+
+def _as_captured(subject: Subject, place: EditPlace | None) -> Subject:
+    """Returns the run without the waits that the code at `place` leaves out while it is captured."""
+    timeline = subject.timeline
+    leaves_out = nearest(
+        timeline.stacks.parent, named(timeline, LEAVES_WAITS_OUT, timeline.lines.file)[timeline.stacks.line]
+    )
+    rows = np.append(leaves_out >= 0, False)[timeline.host.stack]
+    if not rows.any():
+        return subject
+    return subject.with_program(without_waits(subject, subject.instructions_of(rows & subject.host_rows(place)))[0])
 
 
 def _stretches(subject: Subject, place: EditPlace | None, breaks: Bool, beside: Bool) -> I64:

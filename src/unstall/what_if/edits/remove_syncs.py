@@ -25,21 +25,28 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
     Calls to the driver for memory, such as `cudaMalloc`, stay, even if they wait. The edit
     `keep-cache` removes these calls.
     """
-    do, host = subject.program.instructions, subject.timeline.host
-    driver = np.isin(host.kind, OF_THE_DRIVER)
-    syncs = subject.at(place) & np.isin(do.code, SYNCS) & ~subject.instructions_of(driver)
-    staged = syncs & waits_in_call(subject.program, do.code == Code.LAUNCH)
-    waits = syncs & ~staged
+    cut, staying = without_waits(subject, subject.at(place))
     notes = []
-    if staged.any() and place is not None:
+    if staying and place is not None:
         stay = (
             "1 wait stays, as its copy itself blocks"
-            if staged.sum() == 1
-            else (f"{int(staged.sum()):,} waits stay, as the copies themselves block")
+            if staying == 1
+            else f"{staying:,} waits stay, as the copies themselves block"
         )
         notes.append(f"{stay} the host: first pin their memory")
-    cut = neutral(_without(subject, _read_backs(subject, waits), waits, driver), waits)
     return subject.with_program(cut, *notes)
+
+
+def without_waits(subject: Subject, chosen: Bool) -> tuple[Program, int]:
+    """Returns `(program, staying)`: the program without some of its waits, and how many of them stay because a copy
+    itself blocks. `chosen` is a mask of the instructions. What only reads a value there is removed, too.
+    """
+    do, host = subject.program.instructions, subject.timeline.host
+    driver = np.isin(host.kind, OF_THE_DRIVER)
+    syncs = chosen & np.isin(do.code, SYNCS) & ~subject.instructions_of(driver)
+    staged = syncs & waits_in_call(subject.program, do.code == Code.LAUNCH)
+    waits = syncs & ~staged
+    return neutral(_without(subject, _read_backs(subject, waits), waits, driver), waits), int(staged.sum())
 
 
 def _without(subject: Subject, read_back: Bool, waits: Bool, driver: Bool) -> Program:
