@@ -240,6 +240,28 @@ def test_each_framework_says_what_its_step_is_and_its_patterns_compile(framework
         re.compile(option.rules)
 
 
+def masked(*, by_generate: bool) -> str:
+    """The advice on the test of an attention mask: in a step of generate(), or in a call of the model."""
+    caller = "transformers/generation/utils.py" if by_generate else "train.py"
+    trace = TraceBuilder()
+    with trace.frame("train.py", 30, "main"), trace.frame(caller, 2800, "_sample"):
+        for _ in range(3):
+            with (
+                trace.step(),
+                trace.frame("transformers/models/gpt2/modeling_gpt2.py", 682, "forward"),
+                trace.frame("transformers/masking_utils.py", 269, "_ignore_causal_mask_sdpa"),
+            ):
+                trace.launch("gemm", 100)
+                trace.item()
+                trace.work(50)
+    return advice(trace)
+
+
+def test_a_mask_that_generate_makes_is_not_the_users_to_leave_out() -> None:
+    assert "give the model no attention_mask" in masked(by_generate=False)
+    assert masked(by_generate=True).startswith("generate() hands the model a mask for each token even if you give none")
+
+
 @pytest.mark.parametrize("file", ["transformers/models/bert/modeling_bert.py", "timm/models/resnet.py", "net.py"])
 def test_a_packages_model_is_captured_without_a_change_of_the_package(file: str) -> None:
     trace = TraceBuilder(launch_us=20)

@@ -71,6 +71,8 @@ class FrameworkCode(msgspec.Struct, frozen=True, eq=False, dict=True):
         ranked = []
         for framework, option in options:
             mine = self._matching(option.frame)
+            if option.below:
+                mine = mine & (nearest(stacks.parent, self._matching(option.below)) >= 0)
             if not mine.any() or (users_loop and not framework.has_loop and not option.of_model):
                 continue
             barrier = places.is_user_frame if option.directly else self._own & (not of_launches)

@@ -37,6 +37,8 @@ class Option(msgspec.Struct, frozen=True):
             follows `do`.
         at_the_line: Whether the user must change the line of the finding, or the arguments in this
             line, to follow `do`.
+        below: A regular expression like `frame`. The option applies only if the frame that matches `frame` is called,
+            directly or not, by one that matches this expression.
         own_loop: Whether the user can follow `do` only if the steps run in a loop in the user's
             code, not in the framework's loop.
     """
@@ -47,6 +49,7 @@ class Option(msgspec.Struct, frozen=True):
     safe_if: str
     names: tuple[str, ...] = ()
     directly: bool = False
+    below: str | None = None
     of_model: bool = False
     shortens: bool = True
     own_loop: bool = False
@@ -190,6 +193,17 @@ FRAMEWORKS = (
                 "larger batch, so that each look serves more tokens; without a streamer, which reads each token too",
                 "the prompts are independent, and padded on the left",
                 directly=True,
+                shortens=False,
+            ),
+            Option(
+                _READS,
+                r"transformers/masking_utils\.py",
+                "generate() hands the model a mask for each token even if you give none, and the model tests on the "
+                "host whether it hides anything. A CUDA graph of the model leaves the test out; without one, generate "
+                "several prompts at once in a larger batch, so that each test serves more tokens",
+                "the prompts are independent, and padded on the left",
+                directly=True,
+                below=r"transformers/generation/",
                 shortens=False,
             ),
         ),
