@@ -61,6 +61,7 @@ class Way:
         call: Matches the beginning of the name of the CUDA call that waits.
         read: What the wait copies to the host.
         kernel: Matches a part of the name of the kernel before that copy.
+        stays: Whether `fix` cannot remove the wait alone, so that its gain is unknown.
         check: Whether the outermost function that `frame` matches does nothing but check something.
             If True, the fix removes this function with the wait.
     """
@@ -74,6 +75,7 @@ class Way:
     call: str | None = None
     read: Read | None = None
     kernel: str | None = None
+    stays: bool = False
     check: bool = False
 
     def left_out(self, frames: str) -> str | None:
@@ -218,6 +220,23 @@ WAYS = (
         safe_if="the printed value may come a step late",
     ),
     FROM_PYTHON_VALUES,
+    Way(
+        rule="sync-item",
+        frame=r"torch/optim/lr_scheduler\.py: .*\bstep$",
+        title="ReduceLROnPlateau.step() reads the metric on the host",
+        fix="the scheduler needs the number: call it once an epoch, or with a number that the host has read already, "
+        "such as the validation loss that you print or the loss of the step before (unstall.MetricBuffer)",
+        safe_if="the learning rate may change a little later",
+    ),
+    Way(
+        rule="sync-mask",
+        frame=r"torch/nn/modules/_functions\.py: .*\bforward$",
+        title="SyncBatchNorm asks on the host which ranks had samples",
+        fix="no option leaves that out, but in a CUDA graph SyncBatchNorm does not ask. If the batch of a rank is "
+        "large enough, nn.BatchNorm needs neither the wait nor the collective",
+        safe_if="each rank's own batch has good statistics",
+        stays=True,
+    ),
     Way(
         rule=EXPLICIT,
         op=r"$",

@@ -14,7 +14,8 @@ import numpy as np
 from unstall.diagnose.run import Run
 from unstall.errors import UsageError
 from unstall.figures import counted, listed, numbered_findings
-from unstall.locate.frameworks import LEAVES_WAITS_OUT, OF_LBFGS
+from unstall.locate.capture_aware import leaves_waits_out
+from unstall.locate.frameworks import OF_LBFGS
 from unstall.locate.grad_scaler import of_grad_scaler
 from unstall.locate.kinds import named
 from unstall.locate.step_optimizer import OPTIMIZER_STEP
@@ -85,14 +86,13 @@ def _blocks(run: Run, finding: Finding, inside: Bool) -> bool:
         return False
     if not _BLOCKS.match(finding.rule) or (where.file is None and where.op is None):
         return False
-    if where.file is not None and LEAVES_WAITS_OUT.fullmatch(where.file):
-        return False
     try:
         at = EditPlace(file=where.file, line=where.line, op=where.op).chosen(run.places)
     except UsageError:  # an annotation's name stands for the place
         return False
     kind = run.timeline.host.kind
-    return bool((at & inside & ((kind == HostKind.SYNC) | (kind == HostKind.COPY)) & ~_are_of_lbfgs(run)).any())
+    left_out = _are_of_lbfgs(run) | leaves_waits_out(run.timeline)
+    return bool((at & inside & ((kind == HostKind.SYNC) | (kind == HostKind.COPY)) & ~left_out).any())
 
 
 def _are_of_lbfgs(run: Run) -> Bool:

@@ -83,9 +83,6 @@ class Framework(msgspec.Struct, frozen=True):
 _TRAINERS_LOOP = (
     r"transformers/trainer\.py: .*\b(train|_inner_training_loop|_run_epoch|training_step|_prepare_inputs?)$"
 )
-LEAVES_WAITS_OUT = re.compile(r"(?:.*/)?transformers/masking_utils\.py")
-"""Matches paths of library files whose code checks whether a graph capture is running. During a capture, this code does
-not wait for the device."""
 OF_LBFGS = re.compile(r"(?:.*/)?torch/optim/lbfgs\.py")
 """Matches frames of torch's LBFGS, which reads values on the host in each of its iterations. So it cannot be captured,
 but what its closure computes can.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from unstall.locate.frameworks import LEAVES_WAITS_OUT
+from unstall.locate.capture_aware import leaves_waits_out
 from unstall.what_if.edits import Edit, EditPlace
 from unstall.what_if.model import Model
 from unstall.what_if.predict import Prediction, predict
@@ -53,10 +53,9 @@ def _is_inside(subject: Subject, edit: Edit, graph: Edit) -> bool:
     """Returns whether an edit changes something within what a CUDA graph is made of. Waits that code leaves out while
     it is captured do not count.
     """
-    at = edit.argument.file if isinstance(edit.argument, EditPlace) else None
-    if _is_graph(edit) or (at is not None and LEAVES_WAITS_OUT.fullmatch(at)):
+    if _is_graph(edit):
         return False
     changed, captured = (
         subject.host_rows(each.argument if isinstance(each.argument, EditPlace) else None) for each in (edit, graph)
     )
-    return bool((changed & captured).any())
+    return bool((changed & captured & ~leaves_waits_out(subject.timeline)).any())

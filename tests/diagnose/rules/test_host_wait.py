@@ -101,6 +101,16 @@ def test_a_wait_below_framework_code_is_at_the_users_line() -> None:
     assert place(only(trace, "sync-item")) == ("model/net.py", 40, "forward")
 
 
+@pytest.mark.parametrize(("file", "promised"), [("torch/nn/utils/rnn.py", False), ("net.py", True)])
+def test_of_a_value_that_torchs_own_code_reads_no_gain_is_promised(file: str, promised: bool) -> None:
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"), trace.frame(file, 280, "pack"):
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 100)
+        trace.item()
+    assert (only(trace, "sync-item").edit is not None) == promised
+
+
 def test_without_stacks_a_wait_is_at_its_annotation() -> None:
     trace = TraceBuilder(stacks=False)
     with trace.annotation("forward pass"):

@@ -90,6 +90,15 @@ def test_a_way_to_wait_has_its_rule(frames: list[str], operators: tuple[str, ...
     [
         (["torch/amp/grad_scaler.py(574): get_scale"], ITEM, "ask for it only every N steps"),
         (["torch/amp/grad_scaler.py(371): _maybe_opt_step"], ITEM, "train in bfloat16"),
+        (["torch/optim/lr_scheduler.py(1699): step"], ITEM, "the scheduler needs the number"),
+        (["torch/optim/lr_scheduler.py(1699): ReduceLROnPlateau.step"], ITEM, "the scheduler needs the number"),
+        (
+            ["torch/nn/modules/_functions.py(98): SyncBatchNorm.forward"],
+            ("SyncBatchNorm", "aten::index", "aten::nonzero"),
+            "in a CUDA graph SyncBatchNorm does not ask",
+        ),
+        (["torch/nn/utils/rnn.py(280): pack_padded_sequence"], ITEM, "torch's own code reads this value, not yours"),
+        (["torch/autograd/graph.py(800): _engine_run_backward"], ITEM, "keep the tensors"),
         ([], ("aten::bincount", *ITEM), "index_add_"),
         ([], ("aten::repeat_interleave",), "output_size"),
     ],

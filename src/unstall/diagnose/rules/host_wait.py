@@ -37,6 +37,15 @@ _MOST_PLACES = 3  # in libraries, listed in a finding
 _LONGEST, _MOST_FRAMES = 512, 64  # characters and frames between the wait and the user's line
 _RECORDER = re.compile(r"torch/(autograd/)?profiler")
 _ALLOCATOR = re.compile(r"torch/cuda/memory\.py.*empty_cache")
+_TORCHS = re.compile(r"(?:.*/)?torch/(?!autograd/)")
+_MOSTLY = 0.5
+# Rules whose usual advice is about the line that reads the value.
+_READS_VALUES = re.compile(r"sync-(?:item|bool|equal|mask|nonzero|cpu|other)")
+_OF_TORCH = (
+    "torch's own code reads this value, not yours: give it what it need not read from the device (a number, a tensor "
+    "in CPU memory), or call it less often"
+)
+_OF_TORCH_SAFE = "it takes such a value, or fewer calls are enough"
 _READS: tuple[Read, ...] = ("", "value", "data")
 
 
@@ -82,26 +91,33 @@ def _finding(run: Run, way: Way, group: Group) -> Finding:
         saw += COSTS_NOTHING
     else:
         saw += f", and idled for {duration(round(exposed / count))} because of each"
+    of_torch = _READS_VALUES.fullmatch(way.rule) and way.frame is None and _is_in_torch(run, group)
     return run.finding(
         way.rule,
         group,
         title=way.title,
         saw=saw,
-        fix=way.fix,
-        safe_if=way.safe_if,
+        fix=_OF_TORCH if of_torch else way.fix,
+        safe_if=_OF_TORCH_SAFE if of_torch else way.safe_if,
         total_exposed_ns=exposed,
-        edit=_edit(run, way, group),
+        edit=None if of_torch or way.stays else _edit(run, way, group),
         harmless=harmless,
         confidence="medium" if way.rule == "sync-other" or way.kernel is not None else "high",
     )
 
 
+def _is_in_torch(run: Run, group: Group) -> bool:
+    """Returns whether code of torch, not the user's line, makes most of the group's waits. Methods of tensors, and what
+    only calls backward operators, do not count as torch's code.
+    """
+    found = _library_lines(run, group)
+    of_torch = sum(count for place, count in found.items() if _TORCHS.match(place))
+    return of_torch > _MOSTLY * found.total()
+
+
 def _in_library(run: Run, group: Group) -> str:
     """Returns a text with the library lines that have most of the group's waits, or "" if no wait is in a library."""
-    keys = np.stack([run.timeline.host.stack[group.rows], run.places.frame[group.rows]])
-    found: Counter[str] = Counter()
-    for (stack, user), count in zip(*_distinct(keys), strict=True):
-        found[_library_line(run, stack, user)] += count
+    found = _library_lines(run, group)
     libraries = [(place, count) for place, count in found.most_common() if place]
     if len(libraries) == 1 and len(found) == 1:
         return f" in {libraries[0][0]}"
@@ -109,6 +125,15 @@ def _in_library(run: Run, group: Group) -> str:
     more = sum(count for _, count in libraries[_MOST_PLACES:])
     told += [f"{more:,} elsewhere in libraries"] if more else []
     return f" ({', '.join(told)})" if told else ""
+
+
+def _library_lines(run: Run, group: Group) -> Counter[str]:
+    """Returns how many of the group's waits are in each library line. "" stands for waits in no library."""
+    keys = np.stack([run.timeline.host.stack[group.rows], run.places.frame[group.rows]])
+    found: Counter[str] = Counter()
+    for (stack, user), count in zip(*_distinct(keys), strict=True):
+        found[_library_line(run, stack, user)] += count
+    return found
 
 
 def _distinct(keys: NDArray[np.integer]) -> tuple[list[list[int]], list[int]]:

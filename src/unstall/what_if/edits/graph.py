@@ -6,13 +6,12 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from unstall.locate.capture_aware import leaves_waits_out
 from unstall.locate.engine import accumulates
-from unstall.locate.frameworks import LEAVES_WAITS_OUT
 from unstall.locate.grad_scaler import of_grad_scaler
-from unstall.locate.kinds import is_no_code, named
+from unstall.locate.kinds import is_no_code
 from unstall.locate.torch_code import torch_code
 from unstall.replay.program import Code
-from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostKind
 from unstall.timeline.grouping import groups
 from unstall.what_if.copy_waits import launching
@@ -119,11 +118,7 @@ def apply(subject: Subject, place: EditPlace | None) -> Subject:
 
 def _as_captured(subject: Subject, place: EditPlace | None) -> Subject:
     """Returns the run without the waits that the code at `place` leaves out while it is captured."""
-    timeline = subject.timeline
-    leaves_out = nearest(
-        timeline.stacks.parent, named(timeline, LEAVES_WAITS_OUT, timeline.lines.file)[timeline.stacks.line]
-    )
-    rows = np.append(leaves_out >= 0, False)[timeline.host.stack]
+    rows = leaves_waits_out(subject.timeline)
     if not rows.any():
         return subject
     return subject.with_program(without_waits(subject, subject.instructions_of(rows & subject.host_rows(place)))[0])
