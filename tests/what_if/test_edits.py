@@ -214,6 +214,19 @@ def test_a_graph_ends_at_a_wait() -> None:
     assert captured(run(body), "remove-syncs", "graph") == [14] * 4
 
 
+def test_graphs_of_steps_that_differ_are_told_as_the_fewest_and_the_most() -> None:
+    number = iter(range(4))
+
+    def body(trace: TraceBuilder) -> None:
+        small(trace)
+        if next(number) == 2:
+            trace.item()
+        small(trace, 4)
+
+    note, *_ = edited(subject_of(run(body)), "graph").notes
+    assert note.startswith("This needs 1 to 2 graphs a step, not one: a graph cannot contain a wait")
+
+
 def test_a_graph_ends_at_a_copy_that_blocks() -> None:
     def body(trace: TraceBuilder) -> None:
         small(trace, 3)

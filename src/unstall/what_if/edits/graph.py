@@ -287,7 +287,9 @@ def _stops(subject: Subject, stretch: I64, place: EditPlace | None) -> list[str]
     first = np.flatnonzero((stretch >= 0) & np.append(True, stretch[1:] != stretch[:-1]))
     last = np.flatnonzero((stretch >= 0) & np.append(stretch[1:] != stretch[:-1], True))
     steps = len(program.step_starts)
-    unit, backward, a_unit = program.step_of(first), np.zeros(len(first), dtype=np.bool_), " a step"
+    unit, backward, a_unit = program.step_of(first), np.zeros(len(first), dtype=np.bool_), ""
+    if subject.steps.unit != "the run":
+        a_unit = " a step"
     if place is not None:
         number, runs = _calls(subject, place)
         calls = len(np.unique(number[first]))
@@ -312,8 +314,11 @@ def _stops(subject: Subject, stretch: I64, place: EditPlace | None) -> list[str]
             else "each of them"
         )
         why = f"a graph cannot contain {' or '.join(between)}, so a new one begins after {each}"
-    graphs = 1 + len(cut) / len(np.unique(unit))
-    return [f"This needs {graphs:.3g} graphs{a_unit if subject.steps.unit != 'the run' else ''}, not one: {why}"]
+    units, cuts = np.unique(unit), unit[cut]
+    each_needs = 1 + np.searchsorted(np.sort(cuts), units, side="right") - np.searchsorted(np.sort(cuts), units)
+    fewest, most = int(each_needs.min()), int(each_needs.max())
+    graphs = f"{most}" if fewest == most else f"{fewest} to {most}"
+    return [f"This needs {graphs} graphs{a_unit}, not one: {why}"]
 
 
 def _calls(subject: Subject, place: EditPlace) -> tuple[I64, Bool]:
