@@ -10,6 +10,7 @@ from traces import TraceBuilder
 
 from unstall.diagnose.explain import explain
 from unstall.diagnose.memory import INTERVALS
+from unstall.figures import duration
 from unstall.read import load
 from unstall.result import DeviceMemory, Result
 
@@ -17,11 +18,16 @@ MIB = 1 << 20
 Change = tuple[int, int, int]  # line, address, MiB; negative if freed
 
 
-def _run(tmp_path: Path, *changes: Change, before: int = 0, device: int = 0, addresses: bool = True) -> Result:
-    """A step in which lines allocate and free blocks; `before` MiB are allocated already. Twice as much is reserved."""
+def _run(
+    tmp_path: Path, *changes: Change, before: int = 0, device: int = 0, addresses: bool = True, first_us: float = 0
+) -> Result:
+    """A step in which lines allocate and free blocks, after `first_us` of work; `before` MiB are allocated already.
+    Twice as much is reserved.
+    """
     trace = TraceBuilder()
     events, total, most = [], before, before
     with trace.step():
+        trace.work(first_us)
         for line, address, size in changes:
             with trace.frame("train.py", line, f"at_{line}"), trace.op("aten::empty"):
                 total += size
@@ -89,6 +95,28 @@ def test_a_report_draws_it_in_80_columns_and_names_the_lines(tmp_path: Path) -> 
     assert any(line.startswith("train.py:2 def at_2") and "24.0 MiB    37.5 %" in line for line in lines)
     assert any("allocated before the recording" in line and "32.0 MiB    50.0 %" in line for line in lines)
     assert max(map(len, lines)) <= 80
+
+
+def test_memory_of_no_known_line_stands_where_its_size_is(tmp_path: Path) -> None:
+    """The first rows alone are shown."""
+    text = as_text(_run(tmp_path, *((line, 16 * line, 2) for line in range(1, 15)), (20, 999, 40), before=32), top=3)
+    shown = text.split("Lines that hold it")[1].splitlines()
+    assert shown[1].startswith("train.py:20 def at_20")
+    assert shown[2].startswith("allocated before the recording")
+
+
+def test_the_times_are_those_of_the_run(tmp_path: Path) -> None:
+    """The first step begins with what allocates nothing."""
+    result = _run(tmp_path, (1, 64, 8), (2, 32, 4), first_us=40)
+    (memory,) = result.memory
+    begins, end = (time - result.steps.start_ns for time in (memory.start_ns, memory.end_ns))
+    text = as_text(result)
+    assert "Memory over time, from the start of the first step" in text
+    (axis,) = (
+        line.split() for line in text.splitlines() if line.startswith("         ") and line.split()[1:2] == ["µs"]
+    )
+    assert axis == [*duration(begins).split(), *duration(end).split()]
+    assert f"at {duration(memory.peak_ns - result.steps.start_ns)}" in text
 
 
 def test_a_report_without_recorded_allocations_says_nothing_of_memory(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from unstall.report.wording import brief_place, row
 from unstall.result import DeviceMemory, Result
 
 _MUCH = 0.1  # of the peak
+_APART = 0.01  # of the time that is drawn
 _UNKNOWN = "allocated before the recording, or by no known line"
 
 
@@ -37,16 +38,20 @@ def memory_blocks(result: Result) -> list[Block]:
 def _area(result: Result, memory: DeviceMemory) -> Area:
     of = f" of device {memory.device}" if len(result.memory) > 1 or memory.device else ""
     length_ns, peak_ns = memory.end_ns - memory.start_ns, memory.peak_ns - memory.start_ns
+    begins_ns = memory.start_ns - result.steps.start_ns
+    if abs(begins_ns) < _APART * length_ns:
+        begins_ns = 0
+    since = f", from the start of {'the run' if result.steps.found_by == 'whole' else 'the first step'}"
     return Area(
-        title=words(f"Memory{of} over time"),
+        title=words(f"Memory{of} over time{since if begins_ns else ''}"),
         front=memory.allocated,
         behind=memory.reserved,
         names=("allocated", "reserved, not allocated"),
         most=size(max(*memory.allocated, *memory.reserved)),
-        ends=("0", duration(length_ns)),
+        ends=(duration(begins_ns), duration(begins_ns + length_ns)),
         mark=(
             peak_ns / max(length_ns, 1),
-            words(f"peak: {size(memory.allocated_bytes)} allocated, at {duration(peak_ns)}"),
+            words(f"peak: {size(memory.allocated_bytes)} allocated, at {duration(begins_ns + peak_ns)}"),
         ),
     )
 
@@ -58,6 +63,7 @@ def _lines(memory: DeviceMemory) -> Table:
         for line in memory.lines
     ]
     if unknown := memory.unknown_bytes:
-        rows.append(row(words(Span(_UNKNOWN, "dim")), size(unknown), share(unknown, whole), ""))
+        more = sum(line.bytes >= unknown for line in memory.lines)
+        rows.insert(more, row(words(Span(_UNKNOWN, "dim")), size(unknown), share(unknown, whole), ""))
     columns = Column("bytes"), Column("share"), Column("blocks", extra=True)
     return Table(words("Lines that hold it at the peak"), columns, tuple(rows), limited=True, fold="closed")

@@ -30,7 +30,7 @@ export function memory(result: Result, tooltip: Tooltip): HTMLElement | null {
     "section",
     { "aria-labelledby": "memory-title", class: "memory lines" },
     h("h2", { id: "memory-title" }, "Memory over time"),
-    ...devices.flatMap((device) => [devices.length > 1 && h("h3", {}, `Device ${device.device}`), plot(device, tooltip), table(device)]),
+    ...devices.flatMap((device) => [devices.length > 1 && h("h3", {}, `Device ${device.device}`), plot(device, result, tooltip), table(device)]),
   );
 }
 
@@ -46,13 +46,20 @@ function colourOf(rank: number): string {
   return rank < 5 ? `hold-${rank + 1}` : "hold-other";
 }
 
-function plot(device: DeviceMemory, tooltip: Tooltip): HTMLElement {
+/** When the drawn time begins, in ns from the start of the first step; 0 if that is nearly the same. */
+function beginsAt({ start_ns, end_ns }: DeviceMemory, { steps }: Result): number {
+  const apart = start_ns - steps.start_ns;
+  return Math.abs(apart) < 0.01 * (end_ns - start_ns) ? 0 : apart;
+}
+
+function plot(device: DeviceMemory, result: Result, tooltip: Tooltip): HTMLElement {
   const { allocated, reserved, start_ns, end_ns, peak_ns, allocated_bytes, reserved_bytes } = device;
   const count = allocated.length;
   const most = Math.max(...allocated, ...reserved, 1);
   const length = Math.max(end_ns - start_ns, 1);
+  const begins = beginsAt(device, result);
   const bands = bandsOf(device);
-  const peak = `peak: ${size(allocated_bytes)} allocated, at ${duration(peak_ns - start_ns)}`;
+  const peak = `peak: ${size(allocated_bytes)} allocated, at ${duration(begins + peak_ns - start_ns)}`;
   const facts = reserved_bytes === null ? peak : `${peak}; at most ${size(reserved_bytes)} reserved`;
   const none = allocated.map(() => 0);
   const drawing = h("div", { class: "memory-areas", role: "img", "aria-label": `Memory of device ${device.device}: ${facts}` });
@@ -81,7 +88,7 @@ function plot(device: DeviceMemory, tooltip: Tooltip): HTMLElement {
     const shown = bands.filter(({ values }) => values[at]! > 0).reverse();
     tooltip.show(
       [
-        `${size(allocated[at]!)} allocated at ${duration((length * at) / count)}`,
+        `${size(allocated[at]!)} allocated at ${duration(begins + (length * at) / count)}`,
         ...(reserved[at] === undefined ? [] : [`${size(reserved[at])} reserved`]),
         ...shown.map(({ name, values }) => `${size(values[at]!)}: ${name}`),
       ],
@@ -92,13 +99,13 @@ function plot(device: DeviceMemory, tooltip: Tooltip): HTMLElement {
   return h(
     "figure",
     { class: "panel" },
-    h("figcaption", {}, h("b", {}, facts), h("div", {}, "The line above is what is reserved, the areas are what is allocated, by line. The dashes mark the peak.")),
+    h("figcaption", {}, h("b", {}, facts), h("div", {}, "The line above is what is reserved, the areas are what is allocated, by line. The dashes mark the peak." + (begins ? ` Times count from the start of ${result.steps.found_by === "whole" ? "the run" : "the first step"}.` : ""))),
     h(
       "div",
       { class: "memory-plot" },
       h("div", { class: "memory-most" }, h("span", {}, size(most)), h("span", {}, "0")),
       drawing,
-      h("div", { class: "memory-times" }, h("span", {}, "0"), h("span", { title: exact(length) }, duration(length))),
+      h("div", { class: "memory-times" }, h("span", {}, begins ? duration(begins) : "0"), h("span", { title: exact(begins + length) }, duration(begins + length))),
     ),
   );
 }
@@ -116,6 +123,7 @@ function table(device: DeviceMemory): HTMLElement {
   const unknown = device.lines.reduce((left, { bytes }) => left - bytes, whole);
   const rows: Row[] = device.lines.map((line, i) => ({ line, bytes: line.bytes, colour: colourOf(i) }));
   if (unknown > 0) rows.push({ line: null, bytes: unknown, colour: "hold-other" });
+  rows.sort((one, other) => other.bytes - one.bytes);
   const textOf = ({ line }: Row) => (line ? `${placeText(line.where)} ${line.where.function ?? ""}` : "allocated before the recording, or by no known line");
   const columns: Column<Row>[] = [
     {
