@@ -24,7 +24,7 @@ from unstall.timeline.columns import (
     Table,
     Timeline,
 )
-from unstall.timeline.copies import is_synchronous
+from unstall.timeline.copies import is_staged, is_synchronous
 from unstall.timeline.grouping import groups, is_in, is_one_of, unique
 from unstall.timeline.intervals import Intervals
 
@@ -52,7 +52,8 @@ _BLOCKED_LEAST_NS = 20_000  # a copy call that only queues its copy takes less, 
 
 
 class HostWaits(Table, frozen=True, eq=False):
-    """Intervals in which the host was blocked until a device had finished some work.
+    """Intervals in which the host was blocked until a device had finished some work, or until the
+    driver had staged the data of a copy.
 
     The attributes are columns with one element per interval. The intervals are sorted by start.
 
@@ -127,13 +128,13 @@ class HostActivity:
         return _waits(self._timeline, self._ours, self.skew_ns)
 
     @cached_property
-    def waits_took(self) -> I64:
-        """How long each wait takes with the operator or the copy that it belongs to, such as `.item()`, in ns."""
+    def waits_with_operation(self) -> tuple[I64, I64]:
+        """When each wait begins and ends with the operator or the copy that it belongs to, such as `.item()`, in ns."""
         host, waits = self._timeline.host, self.waits
         frames = is_one_of(host.kind, (HostKind.PYTHON, HostKind.ANNOTATION))
         operation = operations(self._timeline, outermost(host.parent, host.kind == HostKind.OP, frames))[waits.row]
         start, end = (each[np.where(operation >= 0, operation, waits.row)] for each in (host.start, host.end))
-        return np.maximum(waits.end, end) - start
+        return start, np.maximum(waits.end, end)
 
     @cached_property
     def _loading(self) -> I64:
@@ -351,8 +352,8 @@ def _blocks(timeline: Timeline, copies: I64, skew_ns: int) -> Bool:
     """Returns a mask of the copies, between host and device, whose copy call blocked the host.
 
     A synchronous API blocks by contract. An `Async` API blocks only for pageable memory. If the kind of memory is
-    unknown, the length of the call decides. A call that returned before half of the copy was done did not block: the
-    driver stages small uploads and finishes them later.
+    unknown, the length of the call decides. A call that returned before half of the copy was done blocked only while
+    it staged the data: the driver finishes small uploads later.
     """
     host, device = timeline.host, timeline.device
     call = device.launch[copies]
@@ -361,4 +362,5 @@ def _blocks(timeline: Timeline, copies: I64, skew_ns: int) -> Bool:
     may_block = (memory == HostMemory.PAGEABLE) | ((memory == HostMemory.UNKNOWN) & long)
     middle = (device.start[copies] + device.end[copies]) // 2
     blocked: Bool = (host.end[call] >= middle - skew_ns) & (may_block | is_synchronous(timeline, call))
+    blocked |= is_staged(timeline, copies)
     return blocked

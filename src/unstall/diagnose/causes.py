@@ -154,7 +154,13 @@ def _shares(
     drained = drain >= 0
     for_copy = waits.for_copy[np.maximum(drain, 0)] if len(waits) else drained
     waited_for = np.where(for_copy, CAUSE["copy"], CAUSE["sync"]).astype(np.int8)
-    took = activity.waits_took[np.maximum(drain, 0)] if len(waits) else np.zeros(len(idle), np.int64)
+    begun, ended = (
+        each[np.maximum(drain, 0)] if len(waits) else np.zeros(len(idle), np.int64)
+        for each in activity.waits_with_operation
+    )
+    # While the host stages the data of a copy, the device may be idle: that is an interval before this one.
+    staging = Intervals.union(waits.start[waits.for_copy], waits.end[waits.for_copy])
+    took = ended - begun - (idle & staging).covered(begun, idle.start)
     dispatching = end.had - idle.start - shares.sum(axis=0)
     while_waiting = shares[waited_for, each]
     after_it = np.clip(took - while_waiting, 0, dispatching)

@@ -8,6 +8,7 @@ import numpy as np
 
 from unstall.diagnose.run import Run
 from unstall.timeline.columns import I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory
+from unstall.timeline.grouping import groups
 from unstall.ways_to_wait import MAKES_TENSOR
 
 
@@ -44,6 +45,26 @@ def with_waits(run: Run, copies: I64) -> I64:
     calls = np.unique(run.timeline.device.launch[copies]).astype(np.int64)
     waits = run.activity.waits
     return np.union1d(calls, waits.row[np.isin(waits.upload, calls)]).astype(np.int64)
+
+
+def copying_ns(run: Run, copies: I64) -> int:
+    """Returns how long some copies took, from the beginning of each call to the end of the call or of the copy,
+    whichever is later, in ns.
+
+    So the host's time for staging the data counts. The time in which a call waited for earlier work of its stream does
+    not, and neither does the time between a call and its copy. `copies` are indices of rows of `timeline.device`.
+    """
+    host, device = run.timeline.host, run.timeline.device
+    call = device.launch[copies]
+    called, returned = host.start[call], host.end[call]
+    start, end = device.start[copies], device.end[copies]
+    earlier = np.zeros(len(device), dtype=np.int64)
+    for _, mine in groups(device.stream):
+        mine = mine[np.argsort(device.start[mine], kind="stable")]
+        earlier[mine[1:]] = np.maximum.accumulate(device.end[mine])[:-1]
+    begun = np.where(returned > start, np.clip(earlier[copies], called, np.maximum(start, called)), called)
+    both = np.maximum(np.minimum(returned, end) - np.maximum(begun, start), 0)
+    return int((returned - begun + end - start - both).sum())
 
 
 def other_waits(run: Run) -> I64:

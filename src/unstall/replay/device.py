@@ -11,7 +11,7 @@ from unstall.replay.branches import by_stream, ended_last, first_of, launched_on
 from unstall.replay.delays import learn
 from unstall.timeline.clock_skew import clock_skew
 from unstall.timeline.columns import I32, I64, Bool, CopyDirection, DeviceKind, HostKind, HostMemory, Timeline
-from unstall.timeline.copies import is_synchronous
+from unstall.timeline.copies import STAGED_AT_ONCE_BYTES, is_synchronous
 from unstall.timeline.grouping import groups, union, unique
 
 LATENCY_NS = 2_000
@@ -21,7 +21,6 @@ GAP_NS = 1_000
 before it started (H200, CUDA 13).
 """
 
-_STAGED_AT_ONCE_BYTES = 64 << 10  # the launch queue takes smaller uploads: CUDA, "API synchronization behavior"
 _STAGED_NS = 50_000  # a call that staged a copy may return this long before the copy's recorded end
 _SKEW_NS = 2_000  # at least; a file whose clocks are further apart shows it
 _ANOTHERS_NS = 1_000_000  # an op that began this long before its call belongs to another call
@@ -104,7 +103,7 @@ def queue_up(timeline: Timeline, held: Bool) -> Queued:
     graphs = (kind == HostKind.GRAPH_LAUNCH) & (launch >= 0)
     goes_on = (launch >= 0) & ~follows & (start >= called) & (returned - start > _BUSY_NS)
     issued = blocks | graphs | goes_on
-    large = device.bytes[row] > _STAGED_AT_ONCE_BYTES
+    large = device.bytes[row] > STAGED_AT_ONCE_BYTES
     like = ((kind * 64 + sort) * 2 + large) * 2 + issued
     delay = np.where(issued, start - called, start - returned)
     gap = start - previous_end

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from unstall.diagnose.copies import uploads, with_waits
+from unstall.diagnose.copies import copying_ns, uploads, with_waits
 from unstall.diagnose.copy_sources import CopySource, source_of_copies
 from unstall.diagnose.run import Run
 from unstall.figures import counted, size
 from unstall.result import Finding
 from unstall.timeline.columns import HostMemory
+from unstall.timeline.copies import STAGED_AT_ONCE_BYTES
 from unstall.ways_to_wait import PAGEABLE_UPLOAD
 
-_SMALL_BYTES = 64 << 10  # per copy; up to this size the driver stages the data and returns
 _AT_ONCE = "the host waits for each copy and for all work before it, unless non_blocking=True"
 _STAGED = "the driver stages pageable memory piece by piece while the host waits, even with non_blocking=True"
 
@@ -35,12 +35,12 @@ def pageable_copy(run: Run) -> list[Finding]:
         exposed = int(run.exposed_by_waits[group.rows].sum())
         blocked = group.rows[run.waited[group.rows] > 0]
         busy = run.busy_during(blocked)
-        small = moved <= _SMALL_BYTES * len(mine)
+        small = moved <= STAGED_AT_ONCE_BYTES * len(mine)
         fix, safe_if, edit = _remedy(
             source_of_copies(run, np.unique(device.launch[mine]).astype(np.int64)), small=small, once=len(mine) == 1
         )
         # The time of small copies is mostly the call's, so a rate would be meaningless.
-        rate = f", at {moved / taken:.1f} GB/s" if taken and not small else ""
+        rate = f", at {moved / copying_ns(run, mine):.1f} GB/s" if taken and not small else ""
         why = _AT_ONCE if small else _STAGED
         findings.append(
             run.finding(

@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from unstall.replay.program import Code
 from unstall.timeline.columns import Bool, CopyDirection, DeviceKind, HostMemory, Timeline
+from unstall.timeline.copies import is_staged
 from unstall.what_if.copy_waits import launching, waits_in_call, waits_in_operation, with_wait_in_call
 from unstall.what_if.place import EditPlace
-from unstall.what_if.staging import unexplained_ns
+from unstall.what_if.rewrites import neutral
+from unstall.what_if.staging import unexplained_ns, usual_launch
 from unstall.what_if.subject import Subject
 
 # Bytes per ns of a large copy from or to pinned memory, by the link between GPU and host. An H200 on PCIe 5 reaches
@@ -22,7 +24,7 @@ _RATE_PCIE_4, _RATE_PCIE_3 = 25.0, 12.0
 _PCIE_3 = re.compile(r"\b(V100|T4|P100|P4|P40|K80|RTX 20|GTX|TITAN|Quadro)")
 _LARGE_BYTES = 256 << 10
 _SETUP_NS = 1_000  # the part of a copy's time that does not depend on its size
-_CALL_NS = 5_000
+_CALL_NS = 5_000  # at most; a call that copies from pinned memory takes no longer than one that launches a kernel
 _LATENCY_NS = 1_800
 
 
@@ -52,25 +54,26 @@ def pinned(subject: Subject, among: Bool) -> Subject:
     duration = np.where(chosen & (device.bytes[row] > 0), np.minimum(ops.duration, faster), ops.duration)
 
     uploads = launching(program, (device.direction == CopyDirection.HOST_TO_DEVICE)[row] & among)
+    # The call waits until the copy is done, or returns when the host has copied the data into the driver's memory.
     blocking = with_wait_in_call(program, launching(program, chosen))
+    blocking |= launching(program, chosen & is_staged(timeline, row))
+    usual = min(usual_launch(subject)[1] or _CALL_NS, _CALL_NS)
     # Other work in the call stays, such as the first use of the device.
-    rest = unexplained_ns(subject, among, _CALL_NS)
+    rest = unexplained_ns(subject, among, usual)
     waits = waits_in_call(program, blocking & uploads)
-    call = np.where(blocking, np.minimum(do.call, _CALL_NS + rest), do.call + np.where(waits, rest, 0))
+    call = np.where(blocking, np.minimum(do.call, usual + rest), do.call + np.where(waits, rest, 0))
     # The copy arrives after the call rather than within it, and no later than before.
     latest = ops.latency + (do.call - call)[program.launcher]
     latency = np.where(blocking[program.launcher], np.minimum(latest, _LATENCY_NS), ops.latency)
     code = do.code.copy()
     code[waits] = Code.CALL
-    # Waits that `non_blocking=True` leaves out.
-    code[waits_in_operation(subject, uploads) & (do.code == Code.SYNC_STREAM)] = Code.CALL
-    return subject.with_program(
-        replace(
-            program,
-            instructions=replace(do, code=code, call=call),
-            ops=replace(ops, duration=duration, latency=latency),
-        )
+    made = replace(
+        program,
+        instructions=replace(do, code=code, call=call),
+        ops=replace(ops, duration=duration, latency=latency),
     )
+    left_out = waits_in_operation(subject, uploads) & (code == Code.SYNC_STREAM)  # by `non_blocking=True`
+    return subject.with_program(neutral(made, left_out))
 
 
 def pinned_rate(timeline: Timeline, direction: CopyDirection) -> float:
