@@ -8,8 +8,8 @@ import numpy as np
 
 from unstall.locate.kinds import is_asleep, is_data_loading, is_prefetch_wait, is_recorder_at_work, named
 from unstall.locate.operations import has_operators, operations
-from unstall.locate.startup import startup_rows
-from unstall.locate.threads import feeding_threads
+from unstall.locate.startup import is_loading, startup_rows
+from unstall.locate.threads import dispatch_threads, feeding_threads, launching_threads
 from unstall.locate.torch_code import torch_code
 from unstall.timeline.ancestry import nearest, outermost
 from unstall.timeline.columns import (
@@ -94,7 +94,7 @@ class HostActivity:
             prefetch.
         allocator_rows: Calls of the driver that allocate or free memory.
         allocator: The time of these calls.
-        startup_rows: First uses, such as loading a module.
+        startup_rows: First uses, such as loading a module, on any thread that launches.
         startup: The time of first uses.
         comm_rows: Events that communicate with other ranks.
         comm: The time of this communication.
@@ -107,20 +107,25 @@ class HostActivity:
             this time.
         recorder: The time of the recorder's own work, on any thread.
         operators: Whether operators, annotations or frames of these threads were recorded.
-        threads: The threads that launch work on the device.
+        threads: The threads that launch work on the device, but not those that hardly launch any.
+        launching: All threads that launch work on the device.
         second_step: When the second step begins, in ns; None if the run has only one step. Some
             calls count as first uses only before this time.
         skew_ns: How far apart the clocks of host and device may be, in ns.
     """
 
-    def __init__(self, timeline: Timeline, threads: I64, second_step: int | None, skew_ns: int) -> None:
-        self.threads, self.second_step, self.skew_ns = threads, second_step, skew_ns
+    def __init__(self, timeline: Timeline, launches: I32, second_step: int | None, skew_ns: int) -> None:
+        """Takes the activity of the threads that make `launches`, which are rows of `timeline.host`; -1 if one is not
+        known.
+        """
+        self.threads, self.second_step, self.skew_ns = dispatch_threads(timeline, launches), second_step, skew_ns
+        self.launching = launching_threads(timeline, launches)
         self._timeline = timeline
-        self._ours = is_in(timeline.host.thread, threads)
+        self._ours = is_in(timeline.host.thread, self.threads)
 
-    def of_threads(self, threads: I64) -> HostActivity:
-        """Returns the activity of other threads of the same run."""
-        return HostActivity(self._timeline, threads, self.second_step, self.skew_ns)
+    def of_launches(self, launches: I32) -> HostActivity:
+        """Returns the activity of the threads that make other launches of the same run."""
+        return HostActivity(self._timeline, launches, self.second_step, self.skew_ns)
 
     @cached_property
     def waits(self) -> HostWaits:
@@ -169,7 +174,7 @@ class HostActivity:
 
     @cached_property
     def _starting(self) -> I64:
-        return startup_rows(self._timeline, self._ours, self.second_step)
+        return startup_rows(self._timeline, is_in(self._timeline.host.thread, self.launching), self.second_step)
 
     @cached_property
     def startup_rows(self) -> I64:
@@ -180,6 +185,11 @@ class HostActivity:
     @cached_property
     def startup(self) -> Intervals:
         return self._spans(self._starting)
+
+    @cached_property
+    def driver_loading(self) -> Intervals:
+        """The part of `startup` in which the driver creates a context or loads a module."""
+        return self._spans(self.startup_rows[is_loading(self._timeline)[self.startup_rows]])
 
     @cached_property
     def comm_rows(self) -> I64:

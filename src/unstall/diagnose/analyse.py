@@ -8,7 +8,6 @@ from unstall.diagnose.activity import HostActivity
 from unstall.diagnose.run import Run
 from unstall.locate.places import Places, find_places
 from unstall.locate.steps import Steps, find_steps
-from unstall.locate.threads import dispatch_threads
 from unstall.timeline.clock_skew import clock_skew
 from unstall.timeline.columns import Timeline
 
@@ -39,8 +38,7 @@ def analyse(
     steps = steps or find_steps(timeline, step)
     user = user or timeline.meta.user
     second_step = int(steps.start[1]) if len(steps) > 1 else None
-    threads = dispatch_threads(timeline, timeline.device.launch)
-    activity = HostActivity(timeline, threads, second_step, clock_skew(timeline))
+    activity = HostActivity(timeline, timeline.device.launch, second_step, clock_skew(timeline))
     if places is None:
         places = find_places(timeline, user, steps.name if steps.found_by == "annotation" else None)
     return Run(timeline, steps, places, activity)

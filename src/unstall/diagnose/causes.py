@@ -102,6 +102,8 @@ def _doings(activity: HostActivity) -> tuple[_Doing, ...]:
     """Returns the activities in order of precedence. If two activities overlap, the overlap counts for the first."""
     waits = activity.waits
     return (
+        # The driver waits for nobody meanwhile: if another thread waits, it is for what this one will launch.
+        _Doing("startup", activity.driver_loading, activity.startup_rows),
         _Doing(
             "sync",
             Intervals.union(waits.start[~waits.for_copy], waits.end[~waits.for_copy]),
@@ -148,7 +150,7 @@ def _shares(
         blamed |= own
         # A launch can itself load data, allocate or block (as a copy), but it cannot wait for earlier work.
         until = np.minimum(end.begun, end.had) if doing.cause == "sync" else end.had
-        shares[CAUSE[doing.cause]] = own.covered(idle.start, until)
+        shares[CAUSE[doing.cause]] += own.covered(idle.start, until)
 
     each = np.arange(len(idle))
     drained = drain >= 0

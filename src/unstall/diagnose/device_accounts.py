@@ -7,7 +7,6 @@ import msgspec
 from unstall.diagnose.accounts import Gaps, account, busy_parts
 from unstall.diagnose.activity import HostActivity
 from unstall.diagnose.causes import explain_gaps
-from unstall.locate.threads import dispatch_threads
 from unstall.result import Accounts, DeviceAccounts
 from unstall.timeline.columns import Bool, Timeline
 from unstall.timeline.grouping import unique
@@ -40,14 +39,11 @@ def accounts_by_device(
     timeline: Timeline, whole: Accounted, activity: HostActivity, window: tuple[int, int]
 ) -> tuple[tuple[DeviceAccounts, Gaps], ...]:
     """Returns the accounts and the idle intervals of each device. `whole` and `activity` are those of all devices."""
-    activities = {activity.threads.tobytes(): activity}  # devices that the same threads feed share one
+    activities = {_key(activity): activity}  # devices that the same threads feed share one
 
     def of(ops: Bool) -> Accounted:
-        threads = dispatch_threads(timeline, timeline.device.launch[ops])
-        key = threads.tobytes()
-        if key not in activities:
-            activities[key] = activity.of_threads(threads)
-        return accounted(timeline, ops, activities[key], window)
+        own = activity.of_launches(timeline.device.launch[ops])
+        return accounted(timeline, ops, activities.setdefault(_key(own), own), window)
 
     devices = unique(timeline.device.device)
     found = []
@@ -63,6 +59,10 @@ def accounts_by_device(
         )
         found.append((named, own.gaps))
     return tuple(found)
+
+
+def _key(activity: HostActivity) -> tuple[bytes, bytes]:
+    return activity.threads.tobytes(), activity.launching.tobytes()
 
 
 def _device_name(timeline: Timeline, number: int) -> str | None:

@@ -22,6 +22,18 @@ def dispatch_threads(timeline: Timeline, launches: I32) -> I64:
     return np.flatnonzero(counts * 50 >= max(int(counts.max()), 1))
 
 
+def launching_threads(timeline: Timeline, launches: I32) -> I64:
+    """Returns the threads that launch anything at all, as rows of `timeline.threads`. If there are
+    no launches, returns all threads.
+
+    What the driver sets up, it sets up within the launch that is the first to need it, even if that is the only
+    launch of its thread. `launches` has the launch of each op, as a row of `timeline.host`. -1 means that the launch
+    is not known.
+    """
+    known = launches[launches >= 0]
+    return unique(timeline.host.thread[known]).astype(np.int64) if len(known) else np.arange(len(timeline.threads))
+
+
 def feeding_threads(timeline: Timeline, loading: I64) -> I64:
     """Returns the threads that prefetch batches, as rows of `timeline.threads`. Such a thread gets
     batches from a DataLoader and does not launch kernels. Returns no threads if no thread launches

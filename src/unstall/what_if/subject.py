@@ -14,7 +14,7 @@ from unstall.locate.kinds import is_communication, is_data_loading
 from unstall.locate.places import Places
 from unstall.locate.startup import startup_rows
 from unstall.locate.steps import Steps
-from unstall.locate.threads import dispatch_threads
+from unstall.locate.threads import launching_threads
 from unstall.locate.torch_code import Stretches
 from unstall.replay.program import Code, Program
 from unstall.timeline.columns import I32, I64, Bool, Timeline
@@ -194,7 +194,7 @@ class Subject(msgspec.Struct, frozen=True, eq=False, dict=True):
         as the loading of a module.
         """
         timeline, steps = self.timeline, self.steps
-        ours = np.isin(timeline.host.thread, dispatch_threads(timeline, timeline.device.launch))
+        ours = np.isin(timeline.host.thread, launching_threads(timeline, timeline.device.launch))
         chosen = np.zeros(len(timeline.host), dtype=np.bool_)
         chosen[startup_rows(timeline, ours, int(steps.start[1]) if len(steps) > 1 else None)] = True
         return chosen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from findings import found, only, place, result_of
 from report.rendered import as_text
 from traces import TraceBuilder
@@ -27,6 +28,35 @@ def test_loading_a_module_in_the_first_step_is_first_use() -> None:
     assert (finding.count, finding.wait_ns) == (1, 0)
     assert finding.exposed_ns == 5_010_000 / STEPS
     assert finding.saw == "the device waited for the first calls of cuModuleLoadData (5.01 ms)"
+
+
+@pytest.mark.parametrize("kernels", [40, 60])
+def test_a_first_use_in_the_only_launch_of_a_thread_is_one_however_much_other_threads_launch(kernels: int) -> None:
+    """As in a backward pass at the end, on autograd's thread."""
+    trace = TraceBuilder()
+    with trace.frame("train.py", 12, "train"):
+        for _ in range(kernels):
+            trace.launch("gemm", 5)
+        with trace.backward("MulBackward0", 1):
+            trace.call("cuLibraryLoadData", 50_000, category="cuda_driver")
+            trace.launch("mul", 5)
+        trace.sync()
+    assert found(trace, "python-bound") == []
+    assert only(trace, "first-use").exposed_ns > 49_000_000
+
+
+def test_while_one_thread_loads_a_module_a_wait_of_another_is_not_to_blame() -> None:
+    trace = TraceBuilder()
+    with trace.frame("serve.py", 12, "predict"):
+        trace.launch("gemm", 500)
+        with trace.on_thread(7, wait=False):
+            trace.call("cuLibraryLoadData", 50_000, category="cuda_driver")
+            trace.launch("relu", 500)
+        trace.sync()
+        trace.work(50_000)
+        trace.sync()
+    assert found(trace, "sync-device") == found(trace, "sync-stream") == []
+    assert only(trace, "first-use").exposed_ns > 49_000_000
 
 
 def test_what_most_steps_set_up_is_not_paid_once() -> None:
