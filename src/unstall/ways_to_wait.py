@@ -64,6 +64,8 @@ class Way:
         stays: Whether `fix` cannot remove the wait alone, so that its gain is unknown.
         check: Whether the outermost function that `frame` matches does nothing but check something.
             If True, the fix removes this function with the wait.
+        only_float16: The way with other advice, for a GPU whose tensor cores do not multiply in bfloat16; None if the
+            advice is the same.
     """
 
     rule: str
@@ -77,6 +79,7 @@ class Way:
     kernel: str | None = None
     stays: bool = False
     check: bool = False
+    only_float16: Way | None = None
 
     def left_out(self, frames: str) -> str | None:
         """Returns the function that the fix removes together with the wait, as "FILE:FUNCTION";
@@ -180,6 +183,8 @@ CACHE_IS_GIVEN_BACK = Way(
     safe_if=_ROOM,
 )
 
+_READS_FOUND_INF = "GradScaler reads found_inf on the host at every step"
+
 WAYS = (
     Way(
         rule="sync-grad-scaler",
@@ -191,10 +196,17 @@ WAYS = (
     Way(
         rule="sync-grad-scaler",
         frame=r"torch/(cuda/)?amp/grad_scaler\.py",
-        title="GradScaler reads found_inf on the host at every step",
+        title=_READS_FOUND_INF,
         fix="train in bfloat16, which needs no scaler; or keep the scaler and build the optimizer with fused=True, "
         "which reads found_inf on the device",
         safe_if="the model trains in bfloat16 (same range as float32), or the optimizer has a fused version",
+        only_float16=Way(
+            rule="sync-grad-scaler",
+            title=_READS_FOUND_INF,
+            fix="keep the scaler, and build the optimizer with fused=True, which reads found_inf on the device "
+            "(bfloat16 needs no scaler, but this GPU multiplies in it far more slowly)",
+            safe_if="the optimizer has a fused version",
+        ),
     ),
     Way(
         rule="sync-clip-grad",

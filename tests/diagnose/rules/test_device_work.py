@@ -99,6 +99,27 @@ def test_no_gpu_is_advised_a_type_that_it_does_not_multiply_in(gpu: str) -> None
     assert "set_float32_matmul_precision" not in finding.fix
 
 
+BF16_BEFORE_AMPERE = (
+    "void gemv2T_kernel_val<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float, 128, 16, 4, 4, false>",
+    "void cutlass::Kernel2<cutlass_75_simt_gemm_bf16_64x64_tn_align1>",
+    "mm_bfloat16_kernel",
+    "convolution_backward_wgrad_bfloat16_kernel",
+)
+
+
+@pytest.mark.parametrize("kernel", BF16_BEFORE_AMPERE)
+def test_products_in_bfloat16_are_told_of_float16_where_tensor_cores_do_not_multiply_in_it(kernel: str) -> None:
+    finding = only(run_of(kernel, gpu="Tesla T4"), "bf16-products")
+    assert finding.exposed_ns == 200_000
+    assert "torch.autocast('cuda', torch.float16)" in finding.fix
+    assert trials(run_of(kernel, gpu="NVIDIA H200")) == set()
+
+
+def test_other_kernels_of_bfloat16_are_no_products() -> None:
+    kernels = (TO_NHWC.replace("float", "__nv_bfloat16"), ADD.replace("float", "c10::BFloat16"), SGEMM)
+    assert "bf16-products" not in trials(run_of(*kernels, gpu="Tesla T4"))
+
+
 @pytest.mark.parametrize(
     "kernel",
     [

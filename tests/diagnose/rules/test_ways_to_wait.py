@@ -60,8 +60,8 @@ CASES = [
 ]
 
 
-def waiting(frames: list[str], operators: tuple[str, ...], call: str) -> TraceBuilder:
-    trace = TraceBuilder()
+def waiting(frames: list[str], operators: tuple[str, ...], call: str, gpu: str = "NVIDIA H200") -> TraceBuilder:
+    trace = TraceBuilder(devices=(gpu,))
     with ExitStack() as stack:
         stack.enter_context(trace.frame("train.py", 12, "train"))
         with trace.op("aten::mm"):
@@ -110,6 +110,18 @@ def test_advice_is_for_the_call_that_waits(frames: list[str], operators: tuple[s
         if each.rule.startswith("sync-")
     )
     assert advice in finding.fix
+
+
+@pytest.mark.parametrize("gpu", ["Tesla T4", "Tesla V100-SXM2-16GB"])
+def test_a_gpu_that_multiplies_slowly_in_bfloat16_is_advised_to_keep_the_scaler(gpu: str) -> None:
+    frames = ["torch/amp/grad_scaler.py(371): _maybe_opt_step"]
+    (finding,) = (
+        each
+        for each in result_of(waiting(frames, ITEM, "cudaStreamSynchronize", gpu)).findings
+        if each.rule == "sync-grad-scaler"
+    )
+    assert finding.fix.startswith("keep the scaler, and build the optimizer with fused=True")
+    assert "bfloat16" not in finding.safe_if
 
 
 def test_every_row_of_the_table_is_reached() -> None:

@@ -16,6 +16,7 @@ from unstall.diagnose.run import Group, Run, costliest
 from unstall.figures import counted, duration, share
 from unstall.locate.kinds import named
 from unstall.locate.step_optimizer import OPTIMIZER_STEP
+from unstall.locate.tensor_cores import only_float16
 from unstall.result import Finding
 from unstall.timeline.ancestry import nearest
 from unstall.timeline.columns import I64, Bool, DeviceKind, HostKind
@@ -36,12 +37,11 @@ _FP32 = re.compile(
 )
 _TENSOR_CORES = re.compile(r".*(?:tf32|bf16|f16|s884|s1688|s16816|h884|h1688|h16816|tensorop)")
 # Inputs in fp32, multiplied in TF32 on tensor cores. CUTLASS's s1688gemm without a type is TF32, too.
-_BEFORE_AMPERE = re.compile(
-    r"\b(?:T4|T4G|V100|TITAN V|TITAN RTX|RTX 20\d\d|Quadro RTX|T1000|T2000)\b"
-)  # with tensor cores
 _TF32 = re.compile(r".*(?:tf32|tensorop_s1688gemm)")
 _CONVOLUTION = re.compile(r".*(?:cudnn|convol|fprop|dgrad|wgrad)", re.IGNORECASE)
 _HALF = re.compile(r".*(?:bf16|f16_s1688)")
+# Products in bfloat16 whatever multiplies them; the last name is the virtual GPU's.
+_BF16 = re.compile(r"(?=.*(?:bf16|bfloat16)).*(?:gemm|gemv|convol|m[mv]_bfloat16_kernel$)", re.IGNORECASE)
 _LAYOUT = re.compile(r".*(?:nchwToNhwc|nhwcToNchw|nchw_to_nhwc|nhwc_to_nchw)", re.IGNORECASE)
 _FOREACH = re.compile(r".*(?:multi_tensor_apply|elementwise_kernel|CatArrayBatchedCopy)")
 _FUSED = re.compile(r".*(?:Fused(?:Adam|SGD|Sgd|Adagrad)|fused_adam|FusedOptimizer)", re.IGNORECASE)
@@ -124,6 +124,15 @@ def _trials(run: Run) -> Iterator[Trial]:
         "rounding may differ; shapes change rarely (each new one compiles again)",
         _rows(run, ops(_ELEMENTWISE) & ~of_optimizer, kernels),
     )
+    if only_float16(run.timeline):
+        yield Trial(
+            "bf16-products",
+            "Matrix products and convolutions multiply in bfloat16, which this GPU's tensor cores do not",
+            "try torch.autocast('cuda', torch.float16) with torch.amp.GradScaler, and the optimizer with fused=True; "
+            "then measure again",
+            "the model trains as well in the range of float16: compare its loss",
+            np.flatnonzero(ops(_BF16) & ~ops(_LAYOUT)),
+        )
     yield from _larger_batch(run, kernels)
 
 
@@ -142,7 +151,7 @@ def _in_fp32(run: Run, fp32: Bool, tf32: Bool, convolutions: Bool) -> Trial:
         if (fp32 & mine).any() and not (tf32 & mine).any() and not allowed:
             switches.append(switch)
             slow |= fp32 & mine
-    if any(map(_BEFORE_AMPERE.search, run.timeline.meta.devices)):
+    if only_float16(run.timeline):
         fix = (
             "try torch.autocast('cuda', torch.float16) with torch.amp.GradScaler (this GPU multiplies neither in TF32 "
             "nor in bfloat16); then measure again"
@@ -294,5 +303,6 @@ def _spans(run: Run, ops: I64) -> tuple[tuple[int, int], ...]:
 
 DEVICE_WORK = (
     *("fp32-products", "tf32-products", "layout-copies", "unfused-optimizer", "elementwise-rows", "small-grids"),
+    "bf16-products",
 )
 """The names of the kinds of findings that this module makes."""

@@ -16,6 +16,7 @@ from unstall.diagnose.run import Group, Run
 from unstall.diagnose.timed_waits import reads_after, way_to_time
 from unstall.figures import counted, duration, size
 from unstall.locate.operations import has_operators
+from unstall.locate.tensor_cores import only_float16
 from unstall.result import Finding
 from unstall.timeline.columns import I32, I64, CopyDirection, HostKind
 from unstall.ways_to_wait import (
@@ -69,11 +70,13 @@ def waits_by_way(run: Run) -> Iterator[tuple[Way, Group]]:
     rows = other_waits(run)
     rows = rows[run.inside[rows]]
     ways = _ways(run, rows)
+    half = only_float16(run.timeline)
     for number, way in enumerate(WAYS):
         mine = rows[ways == number]
+        told = way.only_float16 if half and way.only_float16 else way
         # A way that is recognised by its stack may occur in several operators: printing a tensor does.
         for group in run.groups(mine) if way.frame is None else run.lines(mine):
-            yield (way.rule == EXPLICIT and way_to_time(run, group.rows)) or way, group
+            yield (way.rule == EXPLICIT and way_to_time(run, group.rows)) or told, group
 
 
 def _finding(run: Run, way: Way, group: Group) -> Finding:
