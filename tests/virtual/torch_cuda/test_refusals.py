@@ -132,4 +132,11 @@ def test_operators_that_do_not_vary_run_then_and_others_may_warn() -> None:
 
 
 def test_attention_of_nested_tensors_raises_and_does_not_end_the_process() -> None:
-    assert "Nested" in _said("functional.scaled_dot_product_attention(nested")
+    assert _said("functional.scaled_dot_product_attention(nested").startswith(
+        "RuntimeError: the virtual GPU cannot run aten::transpose.int on nested tensors"
+    )
+
+
+def test_what_is_advised_in_place_of_attention_of_nested_tensors_runs() -> None:
+    assert _said("[functional.scaled_dot_product_attention(each, each, each)") == "fine"
+    assert _said("nested.transpose(1, 2).to_padded_tensor") == "fine"

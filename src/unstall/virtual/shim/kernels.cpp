@@ -38,10 +38,18 @@ void fallback(const OperatorHandle& op, Stack* stack) {
   redirect(op, stack);
 }
 
-void refuse(const OperatorHandle& op, Stack*) {
+void refuse_quantized(const OperatorHandle& op, Stack*) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "the virtual GPU computes dense and sparse tensors only: it cannot run ", op.operator_name(),
-      " on quantized or nested tensors");
+      " on quantized tensors");
+}
+
+// torch's code for jagged tensors takes NotImplementedError for "try another way", and then says something else.
+void refuse_nested(const OperatorHandle& op, Stack*) {
+  TORCH_CHECK(
+      false, "the virtual GPU cannot run ", op.operator_name(),
+      " on nested tensors of the layout torch.strided, which scaled_dot_product_attention makes of jagged ones too: "
+      "call it for each of nested.unbind(), or pad with nested.to_padded_tensor() and pass a mask");
 }
 
 // Only the CPU has kernels for these. As on a real GPU, they are made of other operators, or refused.
@@ -121,8 +129,10 @@ void register_kernels() {
   library("_", c10::DispatchKey::CUDA).fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
   register_sparse_kernels();
   register_traced_convolutions();
-  for (auto key : {c10::DispatchKey::QuantizedCUDA, c10::DispatchKey::NestedTensorCUDA})
-    library("_", key).fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
+  library("_", c10::DispatchKey::QuantizedCUDA)
+      .fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_quantized>());
+  library("_", c10::DispatchKey::NestedTensorCUDA)
+      .fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_nested>());
   // autograd asks for this where an error would end the process
   library("aten", c10::DispatchKey::NestedTensorCUDA)
       .impl("_nested_tensor_size", TORCH_FN(at::native::_nested_tensor_size));

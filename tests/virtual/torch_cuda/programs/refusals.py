@@ -93,4 +93,6 @@ told["warned"] = [str(each.message).partition(",")[0] for each in caught]
 values = torch.randn(7, 4, 32, device=d, dtype=torch.float16, requires_grad=True)
 nested = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 5, 7], device=d)).transpose(1, 2)
 tell("functional.scaled_dot_product_attention(nested, nested, nested)")
+tell("[functional.scaled_dot_product_attention(each, each, each) for each in nested.unbind()]")
+tell("nested.transpose(1, 2).to_padded_tensor(0.0)")
 print(json.dumps(told))
