@@ -196,7 +196,7 @@ def test_explain_shows_the_memory_over_time_first_if_the_row_is_about_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said = unstall("course", "a_leak_or_the_cache", "--explain", "--gpu", "t4").err
-    before, heading, after = said.partition("What this program is about\n\nMemory over time\n")
+    before, heading, after = said.partition("What this program is about\n\nMemory over time, from the start of the ")
     assert heading
     assert "would be shorter by" not in before
     first = after.partition("Lines that hold it at the peak")[2].splitlines()[1]

@@ -132,7 +132,7 @@ def test_the_answer_goes_from_the_recorded_step_by_each_edit_to_the_floor(unstal
     assert len(after) == 15  # of the same scale
     assert re.split(
         r"\s{2,}|(?<=::) |(?<=ms) |(?<=µs) ", next(line for line in out.splitlines() if line.startswith(":: "))
-    ) == ["::", "idle: launch", "21.3 ms", "44.0 µs", "-21.3 ms"]
+    ) == ["::", "idle: launch", "21.4 ms", "44.0 µs", "-21.4 ms"]
 
 
 def test_it_is_written_to_files_in_the_format_of_their_ending(unstall: Cli, tmp_path: Path) -> None:

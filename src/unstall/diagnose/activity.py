@@ -239,9 +239,9 @@ class HostActivity:
 
     @cached_property
     def _of_torch(self) -> Intervals:
-        return torch_code(self._timeline).of_threads(self.threads) - self._spans(
-            np.flatnonzero(self._ours & self._on_host)
-        )
+        """When torch's own Python code ran, and neither an operator on the host nor sleep kept it waiting."""
+        on_host = self._spans(np.flatnonzero(self._ours & self._on_host))
+        return torch_code(self._timeline).of_threads(self.threads) - on_host - self._all_asleep
 
     def _without_operators(self, but: Intervals) -> Intervals:
         """Returns the long stretches in which none of these threads is at work, without those in `but`."""

@@ -340,9 +340,11 @@ def at_calls(
     """
     recorded = {"recorder": "torch", "lines": "exact", "lines_by": "calls", "free_work": free_work or None}
     trace = TraceBuilder(unstall=recorded)
-    for _ in range(STEPS):
+    for number in range(STEPS):
         with trace.step(), trace.frame("train.py", 30, "<module>"):
-            with trace.frame("train.py", 12, "train"), trace.op("aten::mm"):
+            with trace.frame("train.py", 12, "train"), trace.op("aten::mm", sequence=number):
+                trace.launch("gemm", 50)
+            with trace.frame("train.py", 13, "train"), trace.backward("MmBackward0", number):
                 trace.launch("gemm", 50)
             with trace.annotation(f"Optimizer.step#{optimizer}.step") if optimizer else nullcontext():
                 on = trace.op("aten::randn") if on_host else nullcontext()
@@ -372,7 +374,7 @@ def test_where_torch_makes_the_next_call_the_pause_may_be_its_own(calls: str, ma
 
 @pytest.mark.parametrize("sleeps", [False, True])
 def test_of_a_modelled_host_all_but_sleep_is_torchs(sleeps: bool) -> None:
-    """The program's own work takes no time there."""
+    """The program's own work takes no time there. The thread of autograd waits for more meanwhile."""
     assert len(found(at_calls(free_work=True, sleeps=sleeps), "python-bound")) == sleeps
 
 
