@@ -26,11 +26,13 @@ def small(trace: TraceBuilder, name: str, count: int) -> None:
             trace.launch(f"{name}_{number}", 2)
 
 
-def scaled(*, scales: bool = True, model: bool = True, graphed: bool = False, apart: bool = False) -> TraceBuilder:
+def scaled(
+    *, scales: bool = True, model: bool = True, graphed: bool = False, apart: bool = False, gpu: str = "NVIDIA H200"
+) -> TraceBuilder:
     """Steps of a model of `train.py`, whose optimizer a scaler calls if `scales` is True. If `apart` is True, the
     optimizer's are many tiny kernels.
     """
-    trace = TraceBuilder(launch_us=20)
+    trace = TraceBuilder(launch_us=20, devices=(gpu,))
     with trace.frame("train.py", 1, "<module>"):
         for _ in range(STEPS):
             with trace.step(), trace.frame("train.py", 5, "step"):
@@ -66,6 +68,19 @@ def test_with_one_it_is_the_model_and_needs_nothing_of_the_optimizer() -> None:
     assert finding.edit == "graph:net.py:Net.forward"
     assert finding.fix.startswith("capture the model alone in a CUDA graph: model.forward = unstall.graphed(")
     assert "capturable" not in finding.fix
+
+
+@pytest.mark.parametrize(("gpu", "has_bfloat16"), [("NVIDIA H200", True), ("Tesla T4", False)])
+def test_bfloat16_is_advised_only_if_the_gpu_multiplies_in_it(gpu: str, has_bfloat16: bool) -> None:
+    assert ("in bfloat16" in only(scaled(gpu=gpu), "launch-bound").fix) == has_bfloat16
+    trace = TraceBuilder(devices=(gpu,))
+    with trace.frame("train.py", 12, "train"), trace.frame(_SCALER, 340, "_maybe_opt_step"):
+        with trace.op("aten::mm"):
+            trace.launch("gemm", 100)
+        trace.item()
+    fix = only(trace, "sync-grad-scaler").fix
+    assert ("train in bfloat16" in fix) == has_bfloat16
+    assert "build the optimizer with fused=True" in fix
 
 
 def test_once_the_model_is_captured_no_other_graph_is_promised() -> None:

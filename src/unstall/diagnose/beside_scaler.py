@@ -12,9 +12,10 @@ from unstall.diagnose.late_launches import below, function_place, innermost, mod
 from unstall.diagnose.run import Run
 from unstall.locate.grad_scaler import of_grad_scaler
 from unstall.locate.graphed_model import is_around_a_graphed_model
+from unstall.locate.tensor_cores import only_float16
 
 _WHY = "GradScaler decides on the host whether to step"
-_WITHOUT = "in bfloat16, which needs no GradScaler, capture the whole step"
+_WITHOUT = "; in bfloat16, which needs no GradScaler, capture the whole step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,10 @@ def beside_scaler(run: Run) -> BesideScaler | None:
     rows = below(run, node).rows if node >= 0 else None
     if rows is None or not of_grad_scaler(run.timeline)[rows].any():
         return None
+    without = "" if only_float16(run.timeline) else _WITHOUT
     if is_around_a_graphed_model(run.places, rows):
         return BesideScaler(
-            -1, f"the model already runs as a CUDA graph, and none can contain the rest: {_WHY}; {_WITHOUT}", None
+            -1, f"the model already runs as a CUDA graph, and none can contain the rest: {_WHY}{without}", None
         )
     forward = model_forward(run)
     place = function_place(run, forward) if forward >= 0 else None
@@ -51,12 +53,12 @@ def beside_scaler(run: Run) -> BesideScaler | None:
         return BesideScaler(
             -1,
             "put what computes the loss into a function, and capture that in a CUDA graph (unstall.graphed). The calls "
-            f"of backward() and of the scaler stay outside, as {_WHY}; {_WITHOUT}",
+            f"of backward() and of the scaler stay outside, as {_WHY}{without}",
             "graph",
         )
     return BesideScaler(
         forward,
         "capture the model alone in a CUDA graph: model.forward = unstall.graphed(model.forward). The loss, and the "
-        f"calls of backward() and of the scaler stay outside, as {_WHY}; {_WITHOUT}",
+        f"calls of backward() and of the scaler stay outside, as {_WHY}{without}",
         f"graph:{place}",
     )
