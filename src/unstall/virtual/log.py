@@ -14,7 +14,7 @@ import numpy as np
 RECORD = np.dtype(
     [
         ("host_ns", "<i8"),  # CLOCK_MONOTONIC when written
-        ("computing_ns", "<i8"),  # spent by the thread on computing values since its previous record
+        ("computing_ns", "<i8"),  # since the thread's previous record: computing values, or waiting for a core
         ("a", "<i8"),
         ("b", "<i8"),
         ("stream", "<i8"),  # c10's stream number on `device`
@@ -223,9 +223,9 @@ class LogSource(Protocol):
 
         Returns:
             `(stack, host_ns, computing_ns)`. `stack` is the number of the thread's Python stack.
-            `host_ns` is the time of CLOCK_MONOTONIC. `computing_ns` is how long the thread computed
-            values of tensors since its last record; the `computing_ns` of its next record does not
-            include this time again.
+            `host_ns` is the time of CLOCK_MONOTONIC. `computing_ns` is how long, since its last record, the
+            thread computed values of tensors or waited for a core that another process had; the
+            `computing_ns` of its next record does not include this time again.
         """
 
     def append(self, code: int, device: int = -1, stream: int = 0, a: int = 0) -> None:

@@ -7,6 +7,7 @@ extern "C" {
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 #include <algorithm>
@@ -22,6 +23,7 @@ namespace unstall {
 namespace {
 
 constexpr size_t LONG = size_t(1) << 16;
+constexpr int64_t LONG_GAP_NS = 100'000; // between two records: worth asking whether the thread was on a core
 
 struct Log {
   Lock lock;
@@ -118,18 +120,43 @@ int32_t stack_here() {
   return stacks.empty() || stacks.back() == CHANGES ? python_stack() : stacks.back();
 }
 
+static OnCore on_core_now() {
+  rusage used{}; // its time on a core may be a tick old
+  getrusage(RUSAGE_THREAD, &used);
+  return {now_ns(), time_of(CLOCK_THREAD_CPUTIME_ID), used.ru_nvcsw};
+}
+
+// For how long another process had the thread's core in the time `gap` before now: at least. If the thread also gave the
+// core up by itself, as to read a file, nobody knows. `spent` is time right before the gap that was not the program's.
+static int64_t without_core(const OnCore& last, int64_t gap, int64_t spent) {
+  if (!last.at) return 0;
+  OnCore here = on_core_now();
+  if (here.waits != last.waits) return 0;
+  return std::clamp<int64_t>(here.at - last.at - (here.cpu_ns - last.cpu_ns) - spent, 0, gap);
+}
+
 // Takes the time that the thread spent since its last record on what is not the program's.
 static int64_t computing_until(ThreadState& thread, int64_t now) {
   int64_t spent = std::exchange(thread.computing_ns, 0);
   if (thread.own_since) spent += now - std::exchange(thread.own_since, now);
-  return spent;
+  int64_t gap = now - std::exchange(thread.written_at, now) - spent;
+  if (gap < LONG_GAP_NS) return spent;
+  return spent + without_core(std::exchange(thread.on_core, {}), gap, spent);
+}
+
+// Whether the program itself may work between a record of this kind and the next one, rather than an operator.
+static bool leads_to_the_program(Code code) {
+  return code != Code::OP_BEGIN && code != Code::LAUNCH && code != Code::COPY && code != Code::MALLOC &&
+      code != Code::WORK;
 }
 
 Moment moment_here() {
   int32_t stack = stack_here();
   auto& thread = this_thread();
   int64_t now = now_ns();
-  return {stack, now, computing_until(thread, now)};
+  Moment here{stack, now, computing_until(thread, now)};
+  thread.on_core = on_core_now();
+  return here;
 }
 
 namespace {
@@ -190,13 +217,18 @@ void write(const Entry& entry) {
     std::lock_guard guard(serving().lock);
     serving().threads.push_back({gettid(), clock});
   }
-  auto& log = the_log();
-  std::lock_guard guard(log.lock);
-  record.host_ns = now_ns(); // under the lock, so that times ascend along the log
-  record.computing_ns = computing_until(thread, record.host_ns);
-  log.records.push_back(record);
-  log.uses.insert(log.uses.end(), entry.uses, entry.uses + entry.use_count);
-  if (log.records.size() > LONG) is_long.store(true, std::memory_order_relaxed);
+  {
+    auto& log = the_log();
+    std::lock_guard guard(log.lock);
+    record.host_ns = now_ns(); // under the lock, so that times ascend along the log
+    record.computing_ns = computing_until(thread, record.host_ns);
+    log.records.push_back(record);
+    log.uses.insert(log.uses.end(), entry.uses, entry.uses + entry.use_count);
+    if (log.records.size() > LONG) is_long.store(true, std::memory_order_relaxed);
+  }
+  // What was asked at the end of an operator holds for what follows it, such as the end of a tensor.
+  if (!leads_to_the_program(entry.code)) thread.on_core = {};
+  else if (entry.code == Code::OP_END || !thread.on_core.at) thread.on_core = on_core_now();
 }
 
 void let_autograd_end() {

@@ -104,6 +104,13 @@ std::vector<std::string> names_from(size_t first);
 
 int64_t now_ns();
 
+// What the system said of a thread after a record.
+struct OnCore {
+  int64_t at = 0; // 0: nobody asked
+  int64_t cpu_ns = 0; // for how long it was on a core so far
+  long waits = 0; // how often it gave its core up by itself
+};
+
 // State of one thread. `computing` counts the CPU kernels that it is in for the virtual GPU: operators that those call
 // are not the program's.
 struct ThreadState {
@@ -111,6 +118,8 @@ struct ThreadState {
   int computing = 0;
   int64_t computing_ns = 0;
   int64_t own_since = 0; // see OwnWork; 0: it does none
+  int64_t written_at = 0; // when it wrote its last record
+  OnCore on_core;
   Within within = NO_OPERATOR;
   std::vector<int32_t> stacks; // one for each operator and annotation that is open
   bool serves = false; // it runs no Python, as autograd's threads

@@ -22,7 +22,8 @@ class Moment(NamedTuple):
         thread: The number of the thread.
         stack: The number of the thread's Python stack in the shim's log.
         host_ns: The time of CLOCK_MONOTONIC.
-        computing_ns: For how long the thread has computed values of tensors since its last record.
+        computing_ns: For how long the thread has computed values of tensors since its last record, or waited for a
+            core that another process had.
     """
 
     thread: int

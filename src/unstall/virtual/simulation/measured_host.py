@@ -14,8 +14,8 @@ from unstall.virtual.simulation.host_clock import Moment, previous
 
 class MeasuredHost:
     """A host clock that uses the times of this machine. It leaves out the time in which values of
-    tensors were computed, and the time that the simulation took. A thread that joins another one does
-    not work meanwhile.
+    tensors were computed, in which another process had the thread's core, and that the simulation
+    took. A thread that joins another one does not work meanwhile.
 
     Attributes:
         scale: The factor by which measured times are multiplied, except times of sleep.
