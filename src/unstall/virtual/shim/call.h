@@ -46,8 +46,8 @@ int device_of(const About& about, const c10::OperatorHandle& op, c10::ArrayRef<c
 void call(const About& about, const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // Runs, for the CPU or for shapes alone, the CPU's kernel of `op` or its substitute. If CUDA has a kernel for a half
-// type and the CPU has none, this computes in float32 and rounds: from the first call that fails on. If the CPU's lacks
-// another type, the error is CUDA's.
+// type and the CPU has none, this computes in float32 and rounds: from the first call that fails on. So it does for
+// products of float16, whose kernels are slow. If the CPU's lacks another type, the error is CUDA's.
 void run_kernel(
     const c10::OperatorHandle& op, const Substitute* substitute, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
