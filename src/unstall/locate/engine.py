@@ -17,6 +17,7 @@ from unstall.timeline.grouping import groups
 from unstall.timeline.remembered import remembered
 
 _FORWARD = re.compile(r"[ .]forward$")
+_NOT_TORCHS = re.compile(r"^(?!(?:.*/)?torch/).*[ .]forward$")
 _TORCHS_OWN = re.compile(r"torch/nn/modules/(?!module\.py|loss\.py)\w+\.py: .*\bforward$")
 _BACKWARD = re.compile(r"torch/(_tensor|autograd/(__init__|graph))\.py: .*\b(backward|_engine_run_backward|grad)$")
 _LEAF = re.compile(r"\bAccumulateGrad$")
@@ -29,16 +30,18 @@ def models(places: Places) -> I32:
 
     Returns an array with one element for each frame: the row of the `forward` method's frame in
     `timeline.stacks`, or -1 if no model runs the frame. A `forward` method counts if it runs inside
-    a call of a torch module, and if the user wrote it or if it is of a module of `torch.nn` such as
-    Sequential. Those of losses and of wrappers such as DistributedDataParallel do not count. If
-    several `forward` methods are on the stack, only the outermost counts, because its module
-    contains the modules of the others.
+    a call of a torch module, and if the user wrote it, or if it is of a module of `torch.nn` such as
+    Sequential that is no part of another model. Those of losses and of wrappers such as
+    DistributedDataParallel do not count. If several `forward` methods are on the stack, only the
+    outermost counts, because its module contains the modules of the others.
     """
     timeline, stacks = places.timeline, places.timeline.stacks
     called = nearest(stacks.parent, named_functions(timeline, MODULE_CALL)[stacks.line]) >= 0
     forward = places.is_user_frame & named_functions(timeline, _FORWARD)[stacks.line]
-    forward |= named_functions(timeline, _TORCHS_OWN)[stacks.line]
-    return outermost(stacks.parent, forward & called, np.zeros(len(stacks), dtype=np.bool_))
+    torchs = named_functions(timeline, _TORCHS_OWN)[stacks.line]
+    others = named_functions(timeline, _NOT_TORCHS)[stacks.line]  # whether or not the recording has the call of each
+    torchs &= nearest(stacks.parent, others) < 0
+    return outermost(stacks.parent, (forward | torchs) & called, np.zeros(len(stacks), dtype=np.bool_))
 
 
 def of_the_engine(places: Places, chosen: Bool, function: Bool) -> Bool:
