@@ -167,6 +167,17 @@ def test_a_thread_begins_when_it_was_started_and_who_joins_it_goes_on_when_it_ha
     assert slept == [(0, 10_000), (10_000, 30_000), (60_000, 65_000), (10_000, 60_000)]
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_who_joins_a_thread_that_wrote_nothing_goes_on(read: bool) -> None:
+    log, simulator = begin()
+    log.write(LogCode.GIVE, 1)
+    if read:
+        simulator.drain()
+    log.write(LogCode.TAKE, 1)
+    log.write(LogCode.ADVANCE, 1_000)
+    assert max(end for _, _, end in calls(simulator.timeline(), HostKind.PYTHON)) == 1_000
+
+
 def test_who_joins_a_thread_that_has_long_ended_does_not_wait() -> None:
     log, simulator = begin()
     log.write(LogCode.GIVE, 1)

@@ -274,7 +274,8 @@ class MomentHandOvers:
                 self._given[number], self._rows[number] = (thread, -1), row
             elif number in self._given:
                 giver, instruction = self._given[number]
-                found.append(Join(row, giver, self._rows.get(number, -1), instruction))
+                if giver != thread:  # else it joined a thread that it had started, and that wrote nothing
+                    found.append(Join(row, giver, self._rows.get(number, -1), instruction))
         return found
 
     def remember(self, ends: I64) -> None:
