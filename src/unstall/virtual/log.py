@@ -271,7 +271,9 @@ def chosen(*codes: int) -> np.ndarray:
     return table
 
 
-OF_ITS_THREAD = chosen(LogCode.ADVANCE, LogCode.CLOCK, LogCode.CALL, LogCode.GIVE, LogCode.TAKE)
+OF_MOMENTS = chosen(LogCode.GIVE, LogCode.TAKE)
+"""The kinds of records that order Python threads."""
+OF_ITS_THREAD = chosen(LogCode.ADVANCE, LogCode.CLOCK, LogCode.CALL) | OF_MOMENTS
 """The kinds of records that no device and no thread of autograd has to do with, such as a sleep."""
 
 

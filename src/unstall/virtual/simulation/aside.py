@@ -1,18 +1,16 @@
-"""Work that no model charges, on threads that another thread joins: that one waits for it."""
+"""Work that no model charges, on threads that others join."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from unstall.timeline.columns import I64
-from unstall.virtual.log import LogCode, chosen
+from unstall.virtual.log import OF_MOMENTS, LogCode
 from unstall.virtual.simulation.host_clock import previous
-
-_OF_MOMENTS = chosen(LogCode.GIVE, LogCode.TAKE)
 
 
 class Aside:
-    """Finds how long a thread that joined another one waited for what no model charges there."""
+    """Finds how long joins wait for work that no model charges."""
 
     def __init__(self) -> None:
         self._last: dict[int, int] = {}
@@ -28,7 +26,7 @@ class Aside:
         """
         last = previous(records["thread"], records["host_ns"].astype(np.int64), self._last, -1)
         thread = records["thread"]
-        for row in np.flatnonzero((beyond > 0) | _OF_MOMENTS[records["code"]]).tolist():
+        for row in np.flatnonzero((beyond > 0) | OF_MOMENTS[records["code"]]).tolist():
             mine, moment, code = int(thread[row]), int(records["a"][row]), records["code"][row]
             if code == LogCode.TAKE:
                 worked = self._given.pop(moment, 0)

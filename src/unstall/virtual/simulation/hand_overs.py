@@ -19,11 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from unstall.timeline.columns import I64, Bool
-from unstall.virtual.log import NO_PYTHON, OF_ITS_THREAD, LogCode, chosen
+from unstall.virtual.log import NO_PYTHON, OF_ITS_THREAD, OF_MOMENTS, LogCode, chosen
 from unstall.virtual.simulation.captures import Place
 
 _OF_COLLECTIVES = chosen(LogCode.MARK_BEGIN, LogCode.SYNC_STREAM)
-_OF_MOMENTS = chosen(LogCode.GIVE, LogCode.TAKE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +266,7 @@ class MomentHandOvers:
         """Returns a `Join` for each record of the shim's log that comes after a moment of another thread."""
         found: list[Join] = []
         self._rows = {}
-        rows = np.flatnonzero(_OF_MOMENTS[records["code"]])
+        rows = np.flatnonzero(OF_MOMENTS[records["code"]])
         columns = (rows, records["a"][rows], records["thread"][rows], records["code"][rows])
         for row, number, thread, code in zip(*(column.tolist() for column in columns), strict=True):
             if code == LogCode.GIVE:

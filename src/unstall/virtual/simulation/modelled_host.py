@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from unstall.timeline.columns import I64, Bool
 from unstall.virtual.costs.model import HostCosts
-from unstall.virtual.log import NO_PYTHON, LogCode, Stack, Within, chosen
+from unstall.virtual.log import NO_PYTHON, OF_MOMENTS, LogCode, Stack, Within, chosen
 from unstall.virtual.simulation.aside import Aside
 from unstall.virtual.simulation.bytecode_paths import units_between
 from unstall.virtual.simulation.free_work import FreeWork
@@ -26,7 +26,7 @@ _NOTED_NS = 100_000
 Smaller differences are noise.
 """
 _MAIN_THREAD = 0
-_WITH_THEIR_PYTHON = chosen(LogCode.CALL, LogCode.GIVE, LogCode.TAKE)
+_WITH_THEIR_PYTHON = chosen(LogCode.CALL) | OF_MOMENTS
 """The kinds of records whose cost, which may be 0, has that of the Python code before them."""
 _MOST_NODES = 2
 """The most nodes that autograd records for one operator. An operator in place on a view has two."""
