@@ -41,7 +41,7 @@ class Group(msgspec.Struct, frozen=True, eq=False):
     rows: I64
 
 
-class Run(RunTimes, frozen=True, eq=False, dict=True):
+class Run(RunTimes, frozen=True, eq=False, dict=True, weakref=True):
     """A recorded run, of which findings are made: its events in groups by source line, and the finding of a group, in
     the words of the run's platform and frameworks.
     """

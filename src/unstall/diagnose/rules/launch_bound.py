@@ -42,7 +42,7 @@ def launch_bound(run: Run, function: int | None = None) -> list[Finding]:
             GradScaler, too.
     """
     lost, scaled = run.lost_to("launch"), beside_scaler(run)
-    if function is None and scaled is not None and scaled.forward >= 0:
+    if function is None and scaled is not None:
         function = scaled.forward
     return [_finding(run, late, lost, function, scaled) for late in divide(run, function)[0]]
 

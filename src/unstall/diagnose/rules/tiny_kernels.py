@@ -32,7 +32,7 @@ def tiny_kernels(run: Run, function: int | None = None) -> list[Finding]:
             `timeline.stacks`. If None, it is found in the same way as that rule finds it.
     """
     scaled = beside_scaler(run)
-    if function is None and scaled is not None and scaled.forward >= 0:
+    if function is None and scaled is not None:
         function = scaled.forward
     found = [_finding(run, group, scaled) for group in divide(run, function)[1]]
     return [msgspec.structs.replace(each, fix=f"{each.fix}{_whose_gain(each)}") for each in found]
