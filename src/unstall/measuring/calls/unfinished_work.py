@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
 import sys
 import threading
@@ -11,7 +10,6 @@ from types import FrameType
 
 _REST_S = 0.004
 _LAZY = (map, filter, zip)
-_one_at_a_time = threading.Lock()
 
 
 class PythonThreads:
@@ -78,12 +76,4 @@ def _not_begun(value: object) -> str | None:
 
 def _frames() -> dict[int, tuple[FrameType, int]]:
     mine = threading.get_ident()
-    with _one_at_a_time:  # Python locks its list of threads: a collection that lets others run would block all
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            frames = sys._current_frames()
-        finally:
-            if collects:
-                gc.enable()
-    return {thread: (frame, frame.f_lasti) for thread, frame in frames.items() if thread != mine}
+    return {thread: (frame, frame.f_lasti) for thread, frame in sys._current_frames().items() if thread != mine}
